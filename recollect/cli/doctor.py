@@ -34,7 +34,8 @@ from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
-from recollect.index import vector_index
+from recollect.index import model_switch
+from recollect.index.model_switch import SwitchProgress
 from recollect.inference.local_model import E5
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
@@ -240,6 +241,7 @@ def _citus(config: Config) -> list[CheckResult]:
 
 
 def _embedder(config: Config) -> list[CheckResult]:
+    change = SwitchProgress(None, 0, None, 0)
     try:
         with (
             database(config, keep=False) as ensure,
@@ -248,14 +250,22 @@ def _embedder(config: Config) -> list[CheckResult]:
         ):
             if lacking(tx):
                 return []
-            index = vector_index.read(tx)
+            change = model_switch.progress(tx)
     except RecollectError:  # of which another line tells
-        index = None
+        pass
+    index = change.index
     name, dimensions = index_identity(open_embedder_of(config, index))
     if name == "none":
         told = "none: search by words only; RECOLLECT_EMBEDDER=local adds meaning"
         return [CheckResult("embedder", "off", told)]
-    return [CheckResult("embedder", "ok", f"{name}, {dimensions} dimensions")]
+    told = f"{name}, {dimensions} dimensions"
+    if index is not None and index.used.name != name:
+        told += f"; searches use {index.used.name}"
+    found = [CheckResult("embedder", "ok", told)]
+    if change.failure is not None:
+        told = f"{change.failing} stretches of texts wait for vectors: {change.failure.message}"
+        found.append(CheckResult("embedder", "warn", f"{told} (recollect embedder status)"))
+    return found
 
 
 def _sandbox(config: Config) -> list[CheckResult]:

@@ -202,8 +202,11 @@ def _line(found: SwitchProgress) -> str:
     if not found.left:
         return f"{index.other.name}: all {index.total:,} texts embedded; building the vector index"
     share = 100 * done / max(index.total, 1)
-    waits = f"; {found.failing} stretches wait: {found.failure.message}" if found.failure else ""
-    return f"{index.other.name}: {done:,} of {index.total:,} texts, {share:.0f} %{waits}"
+    return f"{index.other.name}: {done:,} of {index.total:,} texts, {share:.0f} %{_waits(found)}"
+
+
+def _waits(found: SwitchProgress) -> str:
+    return f"; {found.failing} stretches wait: {found.failure.message}" if found.failure else ""
 
 
 def _show(found: SwitchProgress, *, as_json: bool, estimate: Estimate | None = None) -> None:
@@ -238,7 +241,9 @@ def _show(found: SwitchProgress, *, as_json: bool, estimate: Estimate | None = N
                 " embedder finish` forgets it"
             )
             if found.left:
-                typer.echo(f"{found.left:,} texts lack a vector of one of them; being made")
+                typer.echo(
+                    f"{found.left:,} texts lack a vector of one of them; being made{_waits(found)}"
+                )
         case "clearing":
             typer.echo("the vectors of the other model are being removed")
         case None:

@@ -24,6 +24,8 @@ FRESH = 1.0
 model before, which still has all vectors."""
 REST = 30.0
 """Seconds that the second model is left alone after it failed; meanwhile the workers catch up."""
+SHARE = 10
+"""It is left alone so many times as long as the failure took: who adds a memory waits for that."""
 
 Vectors = NDArray[np.float32]
 
@@ -60,14 +62,22 @@ class IndexEmbedder:
     def embed(self, texts: Sequence[str], *, query: bool = False) -> ModelVectors:
         """As `Embedder.embed`."""
         index = self.index()
-        vectors = self.reach(index.used).embed(texts, query=query)
+        vectors = self.embed_with(index.used, texts, query=query)
         if query or not texts:
             return ModelVectors.of(vectors, index.used.name)
         return ModelVectors.of(vectors, index.used.name, self._beside(index, texts))
 
-    def embed_with(self, model: Kept, texts: Sequence[str]) -> Vectors:
-        """What one model makes of them. Raises as `Embedder.embed`."""
-        return self.reach(model).embed(texts)
+    def embed_with(self, model: Kept, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        """What one model makes of them. Raises as `Embedder.embed`; Unavailable, too, when its
+        vectors would not fit those that the index has."""
+        vectors = self.reach(model).embed(texts, query=query)
+        if vectors.shape[1] != model.dimensions:
+            raise Unavailable(
+                f"{model.name} gives vectors of {vectors.shape[1]} dimensions, the index has"
+                f" {model.dimensions} of it; check what its endpoint runs, and"
+                " RECOLLECT_EMBEDDER_DIMENSIONS"
+            )
+        return vectors
 
     def index(self, *, now: bool = False) -> Index:
         """The row; `now`: not as it was a second ago. Raises Unavailable."""
@@ -105,9 +115,11 @@ class IndexEmbedder:
     def _beside(self, index: Index, texts: Sequence[str]) -> Mapping[str, Vectors]:
         if index.other is None or time.monotonic() < self._rest_until:
             return {}
+        began = time.monotonic()
         try:
             return {index.other.name: self.embed_with(index.other, texts)}
         except (Transient, Permanent) as error:
-            self._rest_until = time.monotonic() + REST
+            now = time.monotonic()
+            self._rest_until = now + max(REST, SHARE * (now - began))
             LOG.warning("second model", model=index.other.name, error=str(error))
             return {}

@@ -38,6 +38,8 @@ _BUILD: Final = "hashtextextended('recollect.index.build', 0)"
 def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> Index:
     """Begin to change to a model; if its vectors are all there, searches use them from now on.
 
+    One that is beside already is reached by `choice` from now on: its address or key is another.
+
     `own`: how the one that is used now is reached, so that all processes can reach both whatever
     their settings become. Raises SetupError when it cannot be now, and says what comes first.
     """
@@ -47,6 +49,11 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
         raise SetupError(
             "the index has no vectors: stop the service, name the model in RECOLLECT_EMBEDDER…,"
             " and run `recollect reindex`"
+        )
+    if index.used.name == name and index.used.dimensions != dimensions:
+        raise SetupError(
+            f"searches use {name} already, with {index.used.dimensions} dimensions; an index cannot"
+            " have one model twice: stop the service and run `recollect reindex`"
         )
     if index.used.name == name:
         raise SetupError(
@@ -58,6 +65,14 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
             f" {MOST_DIMENSIONS}; ask for fewer with --dimensions"
         )
     if index.other is not None and index.other.name == name:
+        if index.other.dimensions != dimensions:
+            raise SetupError(
+                f"{name} is beside {index.used.name} with {index.other.dimensions} dimensions, not"
+                f" {dimensions}; ask for as many, or run `recollect embedder"
+                f" {'rollback' if index.phase == 'building' else 'finish'}` first"
+            )
+        tx.execute("update index_settings set other_choice = %s", (Jsonb(dict(choice)),))
+        db.notify(tx)
         if index.phase == "returned":
             _turn(tx, "kept")
         return hold(tx)
@@ -167,8 +182,11 @@ def clear(tx: Tx) -> bool:
     """
     alone(tx)
     index = read(tx)
-    # A purge copies tables column by column.
-    free = tx.execute(f"select pg_try_advisory_xact_lock({PURGE_LOCK}) as free").fetchone()
+    # A purge copies tables column by column; an index that is being built would outlive the column.
+    free = tx.execute(
+        f"select pg_try_advisory_xact_lock({PURGE_LOCK})"
+        f" and pg_try_advisory_xact_lock({_BUILD}) as free"
+    ).fetchone()
     if index is None or index.phase != "clearing" or free is None or not free["free"]:
         return False
     tx.execute("set local lock_timeout = '200ms'")
@@ -196,8 +214,8 @@ def clear(tx: Tx) -> bool:
 def build_beside(database: Database, index: Index) -> bool:
     """The index over the other model's vectors, while entries are read and written.
 
-    False when another process builds it, or a purge is under way, which writes tables again with
-    the indexes that it found. Raises Unavailable.
+    False when another process builds it, when the change was given up meanwhile, or when a purge
+    is under way, which writes tables again with the indexes that it found. Raises Unavailable.
     """
     assert index.other is not None
     with _session(database) as session:
@@ -205,6 +223,9 @@ def build_beside(database: Database, index: Index) -> bool:
             row = session.execute(f"select pg_try_advisory_lock({lock}) as ours").fetchone()
             if row is None or not row["ours"]:
                 return False
+        now = read(session)
+        if now is None or (now.phase, now.other) != (index.phase, index.other):
+            return False
         name = INDEXES[index.other.slot]
         valid = session.execute(
             "select indisvalid as valid from pg_index where indexrelid = to_regclass(%s)", (name,)

@@ -196,8 +196,13 @@ def adopt(tx: Tx, name: str, dimensions: int) -> None:
         raise SetupError(
             f"the index was built with the embedding model {index.used.name!r}"
             f" ({index.used.dimensions} dimensions), the settings name {name!r} ({dimensions});"
-            " put RECOLLECT_EMBEDDER… back. `recollect embedder switch` then changes the model"
-            " while the service runs; `recollect reindex` does it while it stands still"
+            " put RECOLLECT_EMBEDDER… back. "
+            + (
+                "For other dimensions of the same model, run `recollect reindex`"
+                if index.used.name == name
+                else "`recollect embedder switch` then changes the model while the service runs;"
+                " `recollect reindex` does it while it stands still"
+            )
         )
 
 

@@ -13,13 +13,20 @@ from recollect.fetch import Endpoint
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.completion_stream import check_for_error
+from recollect.model import storable
 
 REQUESTS = 4
 """to an endpoint at once; what more there is gathers and goes together into the next"""
-SLOW = ("timeout", "http_504")
+SLOW = frozenset({"timeout", "http_504"})
 """codes of an endpoint, or what stands before it, that did not wait for so many texts"""
+WHOLE = 300.0
+"""seconds for a whole answer: some send a byte at a time to keep the connection"""
 HURRY = 8.0
 """seconds for a query's vector from an endpoint: a search can do without"""
+REFUSED, BAD_ANSWER = "embedding_refused", "bad_answer"
+TOO_MUCH = SLOW | {"http_500", BAD_ANSWER}
+"""codes of what may be the fault of these texts alone"""
+INCOMPLETE = "embeddings: the answer has not one vector for each text"
 
 
 class EndpointEmbedder:
@@ -70,36 +77,38 @@ class EndpointEmbedder:
         # settings must not fail each document: whether it takes a harmless text tells them apart.
         try:
             return self._request(texts, endpoint)
-        except Permanent:
-            self._probe(endpoint)
-            raise
-        except Unavailable as error:
-            # Some servers answer 500 to a text that is too long for them. One that takes too long
-            # for a batch would take so long each time; whoever searches does not wait once more.
-            is_slow = error.code in SLOW and endpoint is None
-            if error.code != "http_500" and not is_slow:
+        except (Permanent, Transient) as error:
+            # Some servers answer 500 to a text that is too long for them, or leave it out. One that
+            # takes too long for many would take so each time; who searches does not wait again.
+            judged = TOO_MUCH if endpoint is None else TOO_MUCH - SLOW
+            if isinstance(error, Unavailable) and error.code not in judged:
                 raise
             self._probe(endpoint)
-            if is_slow and len(texts) > 1:
-                half = len(texts) // 2
-                parts = [self._embed_batch(texts[:half]), self._embed_batch(texts[half:])]
-                return np.concatenate(parts)
-            raise Transient(str(error), code="embedding_refused", after=error.after) from error
+            if len(texts) == 1:
+                if isinstance(error, Permanent):
+                    raise
+                raise Transient(str(error), code=REFUSED, after=error.after) from error
+        middle = len(texts) // 2  # services differ in how much they take in one request
+        halves = [self._embed_batch(half, endpoint) for half in (texts[:middle], texts[middle:])]
+        return np.concatenate(halves)
 
     def _probe(self, endpoint: Endpoint | None = None) -> None:
         """Raises Unavailable unless the service embeds a harmless text."""
         try:
             self._request(["harmless"], endpoint)
-        except Permanent as error:
+        except Unavailable:
+            raise
+        except (Permanent, Transient) as error:
             raise Unavailable(
                 f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_MODEL and"
-                " RECOLLECT_EMBEDDER_DIMENSIONS"
+                " RECOLLECT_EMBEDDER_DIMENSIONS",
+                code=error.code,
             ) from error
 
     def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
         body: dict[str, object] = {
             "model": self._model,
-            "input": list(texts),
+            "input": [storable(text) for text in texts],
             "encoding_format": "float",
         }
         if self._asked is not None:
@@ -127,7 +136,7 @@ class EndpointEmbedder:
         if not (np.isfinite(lengths).all() and lengths.all()):
             raise Transient(
                 "embeddings: a vector came back with zero or infinite length",
-                code="embedding_refused",
+                code=REFUSED,
             )
         return (vectors / lengths).astype(np.float32)
 
@@ -141,7 +150,7 @@ def open_endpoint(
         raise SetupError(f"RECOLLECT_EMBEDDER=openai needs {missing}")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return EndpointEmbedder(
-        Endpoint(url, headers=headers),
+        Endpoint(url, headers=headers, total=WHOLE),
         model,
         dimensions,
         hurried=Endpoint(url, headers=headers, timeout=HURRY, total=HURRY),
@@ -154,11 +163,11 @@ def _judge(error: Permanent) -> Unavailable | Permanent:
         "http_401": "RECOLLECT_EMBEDDER_KEY",
         "http_403": "RECOLLECT_EMBEDDER_KEY",
         "http_404": "RECOLLECT_EMBEDDER_URL and RECOLLECT_EMBEDDER_MODEL",
-        "bad_answer": "RECOLLECT_EMBEDDER_URL",
+        BAD_ANSWER: "RECOLLECT_EMBEDDER_URL",
     }
     if error.code in settings:
         return Unavailable(f"embeddings: {error}; check {settings[error.code]}", code=error.code)
-    return Permanent(f"embeddings: {error}", code="embedding_refused")
+    return Permanent(f"embeddings: {error}", code=REFUSED)
 
 
 def _parse(answer: Any, count: int) -> NDArray[np.float64]:
@@ -168,9 +177,9 @@ def _parse(answer: Any, count: int) -> NDArray[np.float64]:
         vectors = np.array([found[index] for index in range(count)], np.float64)
         complete = len(found) == len(answer["data"]) == count
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Unavailable("embeddings: the answer has not one vector for each text") from error
+        raise Unavailable(INCOMPLETE, code=BAD_ANSWER) from error
     if not complete or vectors.ndim != 2 or not vectors.size:
-        raise Unavailable("embeddings: the answer has not one vector for each text")
+        raise Unavailable(INCOMPLETE, code=BAD_ANSWER)
     return vectors
 
 

@@ -7,6 +7,7 @@ that neither memory nor the time of one step grows with its length.
 
 import io
 import json
+import math
 import wave
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ LOCAL_STRETCH = 120.0
 """seconds in one job of the sandbox, which limits its processor time"""
 PATIENCE = 600.0
 """seconds without an answer: a small machine may need as long as the sound lasts"""
+WHOLE = 1_200.0
+"""seconds for a whole answer: some send a byte at a time to keep the connection"""
 EXCERPT = 300
 
 MODEL_FILES = ("model.bin", "config.json", "tokenizer.json")
@@ -312,7 +315,7 @@ def _open_endpoint(choice: TranscriberChoice) -> EndpointTranscriber:
             else f"RECOLLECT_TRANSCRIBER=openai needs RECOLLECT_TRANSCRIBER{missing}"
         )
     headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
-    endpoint = Endpoint(choice.url, headers=headers, timeout=PATIENCE)
+    endpoint = Endpoint(choice.url, headers=headers, timeout=PATIENCE, total=WHOLE)
     return EndpointTranscriber(endpoint, choice.model, choice.key)
 
 
@@ -334,10 +337,17 @@ def _parse(data: bytes, seconds: float) -> list[Segment]:
     try:
         answer: Any = json.loads(data)
         parts: Any = answer.get("segments")
-        if parts is None:
+        if parts is None or (parts == [] and answer.get("text")):
             parts = [{"start": 0.0, "end": seconds, "text": answer["text"]}]
         segments = [_segment(part, seconds) for part in parts]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise Transient(
             "transcription: the answer is not one of OpenAI's /audio/transcriptions;"
             " check RECOLLECT_TRANSCRIBER_URL",
@@ -350,5 +360,8 @@ def _segment(part: Any, seconds: float) -> Segment:
     text = part["text"]
     if not isinstance(text, str):
         raise TypeError("an invalid text")
-    start = min(max(float(part["start"]), 0.0), seconds)
-    return Segment(start, min(max(float(part["end"]), start), seconds), text.strip())
+    start, end = float(part["start"]), float(part["end"])
+    if math.isnan(start) or math.isnan(end):
+        raise ValueError("an invalid time")
+    start = min(max(start, 0.0), seconds)
+    return Segment(start, min(max(end, start), seconds), text.strip())

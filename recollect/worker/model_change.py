@@ -5,7 +5,7 @@ what has its vector has it, and the rest is still named by a gap whose lease run
 `embedding.py` for the states.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recollect import log
 from recollect.app import App
-from recollect.errors import Permanent, RecollectError, Transient, code_of
+from recollect.errors import Permanent, Transient, Unavailable, code_of
 from recollect.index import missing_vectors, model_switch
 from recollect.index.embedder import IndexEmbedder
 from recollect.index.missing_vectors import Gap, Lacking
@@ -62,59 +62,55 @@ def _fill(
         with app.db.begin() as tx:
             missing_vectors.close(tx, gap)
         return
-    try:
-        made, refused = _embed(embedder, index, lacking)
-    except Transient as error:
-        with app.db.begin() as tx:
-            wait = min(error.after or timedelta(), LONGEST_WISH)
-            missing_vectors.postpone(tx, gap, _failure(error), wait)
-        raise
+    made: list[dict[str, Vectors]] = [{} for _ in lacking]
+    refused: Failure | None = None
+    down: Unavailable | None = None
+    for model in index.models:
+        asked = [pair for pair in zip(lacking, made, strict=True) if model.name in pair[0].models]
+        try:
+            refused = _make(embedder, model, asked) or refused
+        except Unavailable as error:  # the other model's are stored all the same
+            down = error
+    failure = refused if down is None else Failure(code_of(down), str(down))
     with app.db.begin() as tx:
         filled = missing_vectors.fill(tx, gap.relation, zip(lacking, made, strict=True))
         if filled:
-            missing_vectors.advance(tx, gap, filled, refused and _failure(refused))
-        elif refused is not None:
-            missing_vectors.postpone(tx, gap, _failure(refused), AGAIN)
-        else:  # somebody works on all of them
+            missing_vectors.advance(tx, gap, filled, failure)
+        elif failure is None:  # somebody works on all of them
             missing_vectors.postpone(
                 tx, gap, Failure("busy", "being changed"), timedelta(seconds=1)
             )
+        elif down is None:
+            missing_vectors.postpone(tx, gap, failure, AGAIN)
+        else:
+            wait = min(down.after or timedelta(), LONGEST_WISH)
+            missing_vectors.postpone(tx, gap, failure, wait)
+    if down is not None:
+        raise down
 
 
-def _embed(
-    embedder: IndexEmbedder, index: Index, lacking: Sequence[Lacking]
-) -> tuple[list[dict[str, Vectors]], Permanent | None]:
-    """By text: vectors by model; and why a model refused some. Raises Transient, Unavailable."""
-    made: list[dict[str, Vectors]] = [{} for _ in lacking]
-    refused: Permanent | None = None
-    for model in index.models:
-        numbers = [n for n, one in enumerate(lacking) if model.name in one.models]
-        if not numbers:
-            continue
-        found, error = _patiently(embedder, model, [lacking[n].text for n in numbers])
-        refused = error or refused
-        for position, vector in found.items():
-            made[numbers[position]][model.name] = vector
-    return made, refused
+def _make(
+    embedder: IndexEmbedder, model: Kept, asked: Sequence[tuple[Lacking, dict[str, Vectors]]]
+) -> Failure | None:
+    """Give each text its vector of the model, and say why one is refused: the others get theirs.
 
-
-def _patiently(
-    embedder: IndexEmbedder, model: Kept, texts: Sequence[str]
-) -> tuple[Mapping[int, Vectors], Permanent | None]:
-    """By position; when a text is refused, the others get their vectors all the same."""
+    Raises Unavailable; some may have got theirs by then.
+    """
+    if not asked:
+        return None
     try:
-        return dict(enumerate(embedder.embed_with(model, texts))), None
-    except Permanent as error:
-        if len(texts) == 1:
-            return {}, error
-    found: dict[int, Vectors] = {}
-    refused: Permanent | None = None
-    for position, text in enumerate(texts):
-        one, error = _patiently(embedder, model, [text])
-        refused = error or refused
-        if 0 in one:
-            found[position] = one[0]
-    return found, refused
+        vectors = embedder.embed_with(model, [one.text for one, _ in asked])
+    except Unavailable:
+        raise
+    except (Transient, Permanent) as error:
+        middle = len(asked) // 2
+        if not middle:
+            return Failure(code_of(error), f"{asked[0][0].id}: {error}")
+        first = _make(embedder, model, asked[:middle])
+        return _make(embedder, model, asked[middle:]) or first
+    for (_, made), vector in zip(asked, vectors, strict=True):
+        made[model.name] = vector
+    return None
 
 
 def _complete(app: App, index: Index) -> bool:
@@ -139,7 +135,3 @@ def _complete(app: App, index: Index) -> bool:
 def _clear(app: App) -> bool:
     with app.db.begin() as tx:
         return model_switch.clear(tx)
-
-
-def _failure(error: RecollectError) -> Failure:
-    return Failure(code_of(error), str(error))

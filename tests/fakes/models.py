@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import Permanent, Unavailable
+from recollect.errors import Permanent, Transient, Unavailable
 
 _PAUSE = threading.Event()
 
@@ -31,6 +31,7 @@ class Model:
         self.slow = 0.0
         self.down = False
         self.refuses: str | None = None
+        self.fails_at: str | None = None
         self.dies_after: int | None = None
         self._lock = threading.Lock()
 
@@ -41,6 +42,8 @@ class Model:
             raise Unavailable(f"{self.name} does not answer")
         if self.refuses is not None and any(self.refuses in text for text in texts):
             raise Permanent("too long for the model", code="embedding_refused")
+        if self.fails_at is not None and any(self.fails_at in text for text in texts):
+            raise Transient("a vector of no length", code="embedding_refused")
         if not query:
             with self._lock:
                 self.texts += texts

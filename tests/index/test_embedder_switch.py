@@ -20,14 +20,16 @@ import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
 
 from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import FolderBlobs
+from recollect.cli import doctor
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
 from recollect.errors import SetupError, Unavailable
-from recollect.index import missing_vectors, model_switch, terms, vector_index
+from recollect.index import embedder, missing_vectors, model_switch, terms, vector_index
 from recollect.index.embedder import FRESH, IndexEmbedder
 from recollect.inference.embed import Embedder
 from recollect.memories import finding, memories
@@ -544,6 +546,23 @@ def test_a_new_model_that_is_down_disturbs_nobody(
     assert filled.lacking("embedding_b") == 0
 
 
+def test_a_new_model_that_hangs_is_left_alone_for_longer(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedder, "REST", 0.0)
+    monkeypatch.setattr(embedder, "SHARE", 10_000)
+    filled.switch()
+    writer = filled.process()
+    filled.large.slow, filled.large.down = 0.05, True
+    filled.remember(prose(970), writer)
+    filled.large.slow, filled.large.down = 0.0, False
+    filled.remember(prose(971), writer)
+    assert filled.large.texts == []
+
+    filled.work()
+    assert filled.index().phase == "kept"
+
+
 def test_a_text_that_the_new_model_refuses_keeps_the_old_one_in_use(filled: Ground) -> None:
     filled.large.refuses = "note7"
     filled.switch()
@@ -578,6 +597,73 @@ def test_texts_behind_refused_ones_get_their_vectors(
 
     assert refused
     assert any(work() for _ in range(200))
+
+
+def test_a_text_that_the_new_model_fails_at_holds_up_itself_alone(filled: Ground) -> None:
+    """As where it answers 500 to it, or 200 with an error, or a vector of NaN: not Permanent."""
+    filled.large.fails_at = "note7"
+    failing = filled.one("select count(*) from entries where text like '%%note7%%'")
+    filled.switch()
+    filled.work()
+
+    assert filled.index().phase == "building"
+    assert filled.one("select count(*) from entries where embedding_b is null") == failing
+    with filled.app.db.begin() as tx:
+        progress = model_switch.progress(tx)
+    assert progress.failure is not None
+    assert progress.failure.code == "embedding_refused"
+    held = filled.one("select document_id from entries where text like '%%note7'")
+    assert progress.failure.message.startswith(f"{held}: ")
+    with filled.app.db.begin() as tx:
+        documents.delete(tx, filled.tenant, [DocumentId(held)])
+        tx.execute("update vector_gaps set due_at = now()")
+    filled.work()
+    assert filled.index().phase == "kept"
+
+
+def test_vectors_of_one_model_are_stored_while_the_other_is_down(filled: Ground) -> None:
+    filled.switch()
+    filled.work()
+    with filled.app.db.begin() as tx:
+        tx.execute("update entries set embedding = null, embedding_b = null")
+        for row in tx.execute("select id from documents").fetchall():
+            missing_vectors.note(tx, "entries", row["id"])
+    filled.small.down = True
+    for _ in range(filled.one("select count(*) from documents")):
+        with pytest.raises(Unavailable):
+            filled.work()
+
+    assert filled.one("select count(*) from entries where embedding_b is null") == 0
+    filled.small.down = False
+    filled.work()
+    assert filled.lacking("embedding") == 0
+
+
+def test_vectors_of_other_dimensions_than_agreed_are_not_stored(filled: Ground) -> None:
+    filled.switch()
+    filled.large.dimensions = 96  # its endpoint runs another model under the name
+    with pytest.raises(Unavailable, match="of 96 dimensions, the index has 80"):
+        filled.work()
+    filled.add(prose(950))
+    with running(filled.process()):
+        eventually(all_done(filled))
+
+    assert filled.one("select count(*) from entries where embedding_b is not null") == 0
+    filled.large.dimensions = 80
+    filled.work()
+    assert filled.index().phase == "kept"
+    assert filled.lacking("embedding_b") == 0
+
+
+def test_a_change_that_was_given_up_leaves_no_index_behind(filled: Ground) -> None:
+    filled.switch()
+    index = filled.index()
+    with filled.app.db.begin() as tx:
+        model_switch.rollback(tx)
+    filled.work()
+
+    assert not model_switch.build_beside(filled.app.db, index), "a worker that was slow to hear"
+    assert filled.indexes() == {"entries_embedding"}
 
 
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
@@ -859,6 +945,25 @@ def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
         assert starts(tx, filled.large)
         with pytest.raises(SetupError, match="recollect embedder switch"):
             vector_index.adopt(tx, "openai:third", 7)
+        with pytest.raises(SetupError, match=r"run `recollect reindex`$"):
+            vector_index.adopt(tx, filled.large.name, 96)
+
+
+def test_the_address_of_the_second_model_may_change_meanwhile(filled: Ground) -> None:
+    filled.switch()
+    moved = {**choice("large"), "url": "http://moved.example/v1"}
+    for phase in ("building", "returned"):
+        with filled.app.db.begin() as tx:
+            model_switch.switch(tx, filled.large.name, 80, moved, choice("small"))
+        index = filled.index()
+        other = index.other if phase == "building" else index.used
+        assert other is not None
+        assert (other.name, other.choice) == (filled.large.name, moved)
+        filled.work()
+        if phase == "building":
+            with filled.app.db.begin() as tx:
+                model_switch.rollback(tx)
+            moved["url"] = "http://moved.again.example/v1"
 
 
 def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None:
@@ -867,7 +972,8 @@ def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None
             model_switch.switch(tx, name, dimensions, choice("large"), choice("small"))
         return str(error.value)
 
-    assert "use openai:small already" in refused(filled.small.name, 48)
+    assert "matter of settings" in refused(filled.small.name, 48)
+    assert "recollect reindex" in refused(filled.small.name, 24)
     assert "up to 4000" in refused("openai:huge", 4096)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="nothing to finish"):
         model_switch.finish(tx)
@@ -875,6 +981,7 @@ def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None
         model_switch.rollback(tx)
     filled.switch()
     assert "embedder rollback" in refused("openai:third", 8)
+    assert "with 80 dimensions, not 96" in refused(filled.large.name, 96)
     with filled.app.db.begin() as tx, pytest.raises(SetupError, match="not complete yet"):
         model_switch.finish(tx)
     filled.work()
@@ -886,6 +993,31 @@ def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None
             model_switch.finish(tx)
     with filled.app.db.begin() as tx:
         assert model_switch.estimate(tx, 80).texts == len(filled.texts())
+
+
+def test_the_doctor_says_what_holds_a_change_up(filled: Ground) -> None:
+    with endpoint(filled.small, filled.large) as url:
+        known = {"embedder": "openai", "embedder_url": url, "embedder_model": "small"}
+        config = filled.app.config.model_copy(
+            update={**known, "database_url": SecretStr(filled.app.db.url)}
+        )
+
+        def told() -> list[tuple[str, str]]:
+            return [(one.state, one.details) for one in doctor._embedder(config)]
+
+        assert told() == [("ok", "openai:small, 48 dimensions")]
+        filled.large.refuses = "note7"
+        filled.switch()
+        filled.work()
+        [_, (state, details)] = told()
+        assert state == "warn"
+        assert "stretches of texts wait for vectors: " in details
+        assert "too long for the model" in details
+        filled.large.refuses = None
+        with filled.app.db.begin() as tx:
+            tx.execute("update vector_gaps set due_at = now()")
+        filled.work()
+        assert told() == [("ok", "openai:small, 48 dimensions; searches use openai:large")]
 
 
 def test_an_idle_process_asks_nothing_of_its_own(

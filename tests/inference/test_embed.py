@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
-from recollect.inference import build_model, local_model
+from recollect.inference import build_model, endpoint_embedder, local_model
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.embed import Embedder, EmbedderChoice, open_embedder
 from recollect.inference.endpoint_embedder import EndpointEmbedder
@@ -29,6 +29,7 @@ from tests.conftest import eventually
 
 MINILM = local_model.MODELS[local_model.MINILM]
 LOCAL = EmbedderChoice("local", model=MINILM.name)
+PAUSE = threading.Event()
 LONG = "The harbour was rebuilt after the flood, and trade came back slowly. " * 60
 
 
@@ -507,20 +508,24 @@ class Service:
     refuse: str | None = None
     """texts with this word are refused with `refusal`"""
     refusal: int = 400
+    most: int = 1_000
+    """texts in one request"""
     trouble: tuple[int, dict[str, str], str] | None = None
     """status, headers and body given to all"""
+    dribbles: bool = False
+    """sends spaces until the other side has had enough"""
     shuffle: bool = False
     as_base64: bool = False
     spoil: Any = None
     """changes the list of items before it is sent"""
-    most: int | None = None
+    quick: int | None = None
     """requests with more texts are not answered before the end"""
     end: threading.Event = field(default_factory=threading.Event)
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, path: str, key: str | None, body: dict[str, Any]) -> tuple[int, dict, str]:
         self.bodies.append(body)
-        if self.most is not None and len(body["input"]) > self.most:
+        if self.quick is not None and len(body["input"]) > self.quick:
             self.end.wait()
         if self.trouble:
             return self.trouble
@@ -528,6 +533,8 @@ class Service:
             return 404, {}, "no such page"
         if self.key and key != f"Bearer {self.key}":
             return 401, {}, json.dumps({"error": {"message": f"Incorrect API key: {key}"}})
+        if len(body["input"]) > self.most:
+            return 422, {}, json.dumps({"error": "batch size > maximum allowed batch size"})
         if self.refuse and any(self.refuse in text for text in body["input"]):
             return self.refusal, {}, json.dumps({"error": {"message": "input is too long"}})
         width = body.get("dimensions", self.width)
@@ -554,6 +561,13 @@ def running(service: Service) -> Generator[None]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             status, headers, text = service.answer(self.path, self.headers["authorization"], body)
             self.send_response(status)
+            if service.dribbles:
+                self.end_headers()
+                with suppress(OSError):
+                    while True:
+                        self.wfile.write(b" ")
+                        PAUSE.wait(0.05)
+                return
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(text.encode())))
@@ -620,6 +634,14 @@ def test_many_texts_are_sent_in_batches(service: Service):
     assert sorted(len(body["input"]) for body in service.bodies) == [22, 64, 64]
 
 
+def test_an_endpoint_that_takes_fewer_texts_at_a_time_gets_fewer(service: Service):
+    """text-embeddings-inference takes 32 unless told otherwise, others ten."""
+    service.most = 10
+    texts = [f"{number} " * 10 for number in range(70)]
+
+    assert_meanings(connected(service).embed(texts), texts)
+
+
 def test_a_text_that_is_refused_fails_its_document_only(service: Service):
     service.refuse = "overlong"
     embedder = connected(service)
@@ -674,6 +696,24 @@ def test_an_endpoint_in_trouble_is_unavailable(service: Service, status: int):
         connected(service).embed(["one"])
 
 
+def test_an_endpoint_that_never_finishes_its_answer_is_unavailable(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    """As behind a proxy that sends spaces to keep the connection."""
+    monkeypatch.setattr(endpoint_embedder, "WHOLE", 0.3)
+    service.dribbles = True
+
+    with pytest.raises(Unavailable, match="in time"):
+        connected(service).embed(["one"])
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_a_text_that_is_no_unicode_is_sent_as_one_that_is(service: Service, query: bool):
+    connected(service).embed(["\ud800 torn"], query=query)
+
+    assert service.bodies[0]["input"] == ["\ufffd torn"]
+
+
 def test_an_endpoint_that_is_down_is_unavailable():
     with socket.socket() as held:  # its port is nobody else's meanwhile
         held.bind(("127.0.0.1", 0))
@@ -698,13 +738,13 @@ def test_a_text_that_is_refused_is_a_matter_of_its_document(
 
 def test_an_endpoint_too_slow_for_a_batch_gets_smaller_ones(service: Service):
     """A long document would be tried for ever, and everybody's queue paused each time."""
-    service.most = 1
+    service.quick = 1
     texts = ["one", "two words", "three"]
     embedder = EndpointEmbedder(Endpoint(service.url, timeout=2), "model-x", None)
 
     assert_meanings(embedder.embed(texts), texts)
 
-    service.most = 0
+    service.quick = 0
     with pytest.raises(Unavailable, match="in time"):
         embedder.embed(texts)
 
@@ -770,11 +810,10 @@ def test_a_wrong_address_is_named(service: Service):
     [
         pytest.param(lambda items: items[1:], id="too few"),
         pytest.param(lambda items: [*items, {**items[0], "index": 2}], id="too many"),
-        pytest.param(lambda items: [{**item, "index": 0} for item in items], id="same index"),
         pytest.param(lambda items: [{"index": item["index"]} for item in items], id="no vector"),
         pytest.param(lambda items: [{**item, "embedding": []} for item in items], id="empty"),
         pytest.param(
-            lambda items: [{**items[0], "embedding": [1.0]}, items[1]], id="different widths"
+            lambda items: [{**items[0], "embedding": [1.0]}, *items[1:]], id="different widths"
         ),
         pytest.param(lambda items: [{**item, "embedding": "?!"} for item in items], id="garbage"),
         pytest.param(
@@ -785,19 +824,44 @@ def test_a_wrong_address_is_named(service: Service):
     ],
 )
 def test_an_answer_that_is_not_one_vector_for_each_text_is_refused(service: Service, spoil: Any):
+    embedder = connected(service)
+    assert embedder.dimensions == 8
     service.spoil = spoil
 
-    with pytest.raises(Unavailable, match="not one vector for each text"):
-        connected(service).embed(["one", "two"])
+    with pytest.raises(Unavailable, match=r"not one vector for each text|of 1 dimensions, not 8"):
+        embedder.embed(["one", "two"])
+
+
+def test_an_endpoint_that_numbers_no_texts_gets_one_at_a_time(service: Service):
+    service.spoil = lambda items: [{**item, "index": 0} for item in items]
+
+    assert_meanings(connected(service).embed(["one", "two"]), ["one", "two"])
+
+
+@pytest.mark.parametrize("vector", [[0.0] * 8, [float("nan")] * 8, [float("inf")] * 8, None, []])
+def test_a_text_that_gets_no_vector_is_a_matter_of_its_document(service: Service, vector: Any):
+    embedder = connected(service)
+    odd = meaning("odd", 8)
+    service.spoil = lambda items: [
+        {**item, "embedding": vector if item["embedding"] == odd else item["embedding"]}
+        for item in items
+    ]
+
+    with pytest.raises(Transient, match=r"length|not one vector") as caught:
+        embedder.embed(["fine", "odd"])
+    assert not isinstance(caught.value, Unavailable)
+    assert caught.value.code == "embedding_refused"
+    assert_meanings(embedder.embed(["fine"]), ["fine"])
 
 
 @pytest.mark.parametrize("number", [0.0, float("nan"), float("inf")])
-def test_a_vector_without_direction_is_refused(service: Service, number: float):
+def test_a_model_that_gives_no_direction_to_anything_is_unavailable(
+    service: Service, number: float
+):
     service.spoil = lambda items: [{**item, "embedding": [number] * 8} for item in items]
 
-    with pytest.raises(Transient, match="zero or infinite length") as caught:
+    with pytest.raises(Unavailable, match=r"zero or infinite length.*RECOLLECT_EMBEDDER_MODEL"):
         connected(service).embed(["one"])
-    assert not isinstance(caught.value, Unavailable)
 
 
 def test_other_dimensions_than_expected_are_refused(service: Service):

@@ -289,8 +289,9 @@ def test_sound_that_is_refused_leaves_what_is_known(service: Service):
     assert caught.value.code == "not_transcribed"
 
 
-def test_an_answer_without_times_is_one_segment(service: Service):
-    service.answers = [(200, {}, '{"text": " All of it. "}')]
+@pytest.mark.parametrize("segments", ["", ', "segments": null', ', "segments": []'])
+def test_an_answer_without_times_is_one_segment(service: Service, segments: str):
+    service.answers = [(200, {}, f'{{"text": " All of it. "{segments}}}')]
 
     transcript = connected(service).transcribe(recording(9))
 
@@ -303,6 +304,9 @@ def test_an_answer_without_times_is_one_segment(service: Service):
         "", "<html>", "[]", "null", "{}", '{"text": 5}', '{"segments": 5}', '{"segments": [{}]}',
         '{"segments": [{"start": "a", "end": 1, "text": "x"}]}', "[" * 100_000,
         '{"segments": [{"start": 0, "end": 1, "text": null}]}',
+        '{"segments": [{"start": NaN, "end": 1, "text": "x"}]}',
+        '{"segments": [{"start": 0, "end": NaN, "text": "x"}]}',
+        '{"segments": [{"start": 0, "end": 1' + "0" * 400 + ', "text": "x"}]}',
     ],
 )  # fmt: skip
 def test_an_answer_of_another_kind_names_the_address(service: Service, body: str):
