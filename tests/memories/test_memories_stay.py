@@ -267,6 +267,15 @@ def test_a_conclusion_has_no_copy_where_what_it_follows_from_is_not_known(
         assert where(tx, org, "Ann sleeps badly.") == {}
 
 
+def somebody_waits(app: App) -> bool:
+    with app.db.begin() as tx:
+        row = tx.execute(
+            "select exists (select from pg_stat_activity"
+            " where datname = current_database() and wait_event_type = 'Lock') as waits"
+        ).fetchone()
+    return row is not None and row["waits"]
+
+
 def test_a_conclusion_that_is_said_while_it_goes_stays(app: App, org: Org) -> None:
     with app.db.begin() as tx:
         premise, tea = bear(tx, org, "a", "Ann drinks tea.")
@@ -277,19 +286,11 @@ def test_a_conclusion_that_is_said_while_it_goes_stays(app: App, org: Org) -> No
         with app.db.begin() as tx:
             documents.delete(tx, Tenant(org.id), [premise])
 
-    def waits() -> bool:
-        with app.db.begin() as tx:
-            row = tx.execute(
-                "select exists (select from pg_stat_activity"
-                " where datname = current_database() and wait_event_type = 'Lock') as waits"
-            ).fetchone()
-        return row is not None and row["waits"]
-
     with ThreadPoolExecutor(1) as pool:
         with app.db.begin() as tx:
             bear(tx, org, "a", "Ann sleeps badly.")
             deleted = pool.submit(delete)
-            eventually(waits)
+            eventually(lambda: somebody_waits(app))
         deleted.result()
 
     with app.db.begin() as tx:
@@ -447,3 +448,25 @@ def test_a_conclusion_comes_along_when_tags_are_merged(app: App, org: Org) -> No
 
         assert where(tx, org, "premise") == {"a": 1, "b": 1}
         assert where(tx, org, "conclusion") == {"b": 1}
+
+
+def test_a_premise_comes_to_where_it_is_known_while_a_conclusion_goes(app: App, org: Org) -> None:
+    with app.db.begin() as tx:
+        moved, _ = bear(tx, org, "a", "premise")
+        _, known = bear(tx, org, "b", "premise")
+        ends, _ = bear(tx, org, "b", "own")
+        conclude(tx, org, "b", ends, known)
+
+    def move() -> None:
+        with app.db.begin() as tx:
+            retag(tx, org, moved, ["b"])
+
+    with ThreadPoolExecutor(1) as pool:
+        with app.db.begin() as tx:
+            documents.delete(tx, Tenant(org.id), [ends])
+            done = pool.submit(move)
+            eventually(lambda: somebody_waits(app))
+        done.result()
+
+    with app.db.begin() as tx:
+        assert (where(tx, org, "premise"), where(tx, org, "conclusion")) == ({"b": 1}, {})

@@ -112,6 +112,7 @@ begin
         join memories p on p.id = r.target_id
         left join copies t on t.root = coalesce(p.root_id, p.id) and t.tag = p.tag
        where t.id is distinct from c.id
+      for key share of p -- or it is gone by now
       on conflict do nothing),
   parted as ( -- what went along from what was copied
     delete from memory_relations r using copies c, memories p, memories m
@@ -180,7 +181,8 @@ begin
   return null;
 end $$;
 
--- As in 0034, but one that takes over what is said is not a conclusion any more.
+-- As in 0034, but one that takes over what is said is not a conclusion any more, and what it is
+-- related to is locked.
 create or replace function unite_memories(ids text[]) returns void language plpgsql as $$
 declare
   one record;
@@ -199,6 +201,12 @@ begin
     insert into memory_sources (memory_id, document_id, hash, start_at, end_at)
       select one.kept, s.document_id, s.hash, s.start_at, s.end_at from memory_sources s
        where s.memory_id = any (one.others) on conflict do nothing;
+    -- Who takes one of these away at this moment is waited for: a relation to it cannot be stored.
+    perform from memories m where m.id in (
+        select r.target_id from memory_relations r where r.memory_id = any (one.others)
+        union
+        select r.memory_id from memory_relations r where r.target_id = any (one.others))
+      order by m.id for key share;
     insert into memory_relations (memory_id, target_id, relation)
       select one.kept, r.target_id, r.relation from memory_relations r
        where r.memory_id = any (one.others) and r.target_id <> one.kept
