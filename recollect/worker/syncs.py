@@ -26,7 +26,7 @@ from recollect.errors import (
 from recollect.loop import backoff, enduring, settled
 from recollect.model import Failure, SyncClaim
 from recollect.ops import reencrypt
-from recollect.sync import connection_queue, host_limits, push_registrations, runs
+from recollect.sync import connection_queue, host_limits, push_registrations, registering, runs
 from recollect.sync.items import SyncCounts
 from recollect.telemetry import metrics, tracing
 from recollect.worker import pulls
@@ -118,7 +118,7 @@ class Syncer(ClaimLoop[SyncClaim]):
             outcome = attempt(self._app, claim, self._stop)
             written_down = settled(partial(settle, self._app, claim), outcome, LOG, self._stop)
             if written_down and isinstance(outcome, SyncCounts):
-                runs.register(self._app, claim, self._stop)
+                registering.register(self._app, claim, self._stop)
 
     def _chores(self) -> None:
         with enduring(LOG):
@@ -151,7 +151,7 @@ def drain(app: App, stop: threading.Event | None = None) -> int:
             outcome = attempt(app, claim, stop)
             settle(app, claim, outcome)
             if isinstance(outcome, SyncCounts):
-                runs.register(app, claim, stop)
+                registering.register(app, claim, stop)
             worked += 1
     return worked
 
@@ -301,7 +301,7 @@ def chores(app: App, stop: threading.Event) -> None:
     for one in due:
         with enduring(LOG.bind(connection=one.registration.connection_id, pushes="off")):
             try:
-                runs.renew(app, one, stop)
+                registering.renew(app, one, stop)
             except (Permanent, Reauthorize, SetupError, LeaseLost) as error:
                 LOG.warning(
                     "pushes are off", connection=one.registration.connection_id, reason=str(error)
@@ -309,7 +309,7 @@ def chores(app: App, stop: threading.Event) -> None:
     for farewell in farewells:
         with enduring(LOG.bind(provider=farewell.provider)):
             try:
-                runs.bid(app, farewell)
+                registering.bid(app, farewell)
             except SetupError as error:  # its key is lost: it can never be said
                 LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
             with app.db.begin() as tx:

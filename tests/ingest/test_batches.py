@@ -52,6 +52,7 @@ def test_a_batch_is_as_one_after_the_other(
         with app.db.begin() as tx:
             there = documents.find(tx, tenant, DocumentQuery(limit=100)).items
             contexts = {tag: tags.guidance(tx, tenant.id, tag) for tag in "abc"}
+            tx.execute("delete from orgs where id = %s", (tenant.id,))
         ids = [one.id if isinstance(one, Document) else str(one) for one in outcomes]
         places = {id: place for place, id in reversed(list(enumerate(ids)))}
         stored = sorted(_told(one) for one in there)
