@@ -201,10 +201,12 @@ def update(tx: Tx, tenant: Tenant, id: str, change: DocumentChange) -> Document:
 def reprocess(
     tx: Tx, tenant: Tenant, *, ids: Sequence[str] = (), failed: bool = False
 ) -> list[DocumentId]:
-    """Queue the documents once more with the content they have: those named, or all that failed."""
+    """Queue the documents once more with the content they have: those named, or all that failed.
+    One that waits for its next try gets it now."""
     rows = tx.execute(
         "with ended as materialized (select d.id from documents d"
-        " where " + REACH + " and d.status in ('done', 'failed') and d.source <> %(direct)s"
+        " where " + REACH + " and (d.status in ('done', 'failed')"
+        "  or d.status = 'queued' and d.due_at > now()) and d.source <> %(direct)s"
         " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
         " or (%(failed)s and d.status = 'failed'))" + ORDER + " for update)"
         " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"

@@ -29,6 +29,7 @@ from recollect.model import (
     Content,
     Document,
     DocumentId,
+    Failure,
     Status,
     StoredBlob,
     Tenant,
@@ -338,6 +339,19 @@ def test_working_a_document_once_more_embeds_nothing(
     changed = get(app, tenant, id).changed
     assert changed is not None
     assert (changed.embedded, changed.reused, changed.removed) == (0, changed.chunks, 0)
+
+
+def test_what_waits_for_its_next_try_is_tried_when_a_user_asks(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, story(1, 2))
+    with app.db.begin() as tx:
+        documents.retry(tx, take(app), Failure("http_429", "later"), timedelta(hours=1))
+    assert drain(app) == 0
+    with app.db.begin() as tx:
+        assert documents.reprocess(tx, tenant, failed=True) == []
+        assert documents.reprocess(tx, tenant, ids=[id]) == [id]
+
+    assert drain(app) == 1
+    assert get(app, tenant, id).status is Status.DONE
 
 
 def test_content_replaced_during_processing_keeps_its_own_kind(app: App, tenant: Tenant) -> None:
