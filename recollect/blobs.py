@@ -54,11 +54,14 @@ def new_key(org: OrgId, data: bytes) -> str:
     return f"{org}/{digest[:2]}/{digest}.{secrets.token_hex(4)}"
 
 
-def open_blobs(url: str) -> Blobs:
-    """The store of a `file://` or `s3://` URL; raises SetupError for any other."""
+def open_blobs(url: str, *, used: bool = False) -> Blobs:
+    """The store of a `file://` or `s3://` URL; raises SetupError for any other.
+
+    `used`: it was opened before, so a folder that is there without its note is away.
+    """
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc:
-        return FolderBlobs(Path(unquote(parts.path)))
+        return FolderBlobs(Path(unquote(parts.path)), used=used)
     if parts.scheme == "s3" and parts.netloc:
         # Someone waits for an upload, and a worker tries again by itself: so not for minutes.
         return ObjectBlobs(
@@ -113,10 +116,11 @@ class FolderBlobs:
     is not lost, and one that is put there would be.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _noted(root / NOTE)
+        if not (used and root.exists()):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _noted(root / NOTE)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()

@@ -64,7 +64,7 @@ def backup(
             url = ensure()
             made = backups.backup(
                 url,
-                open_blobs(config.blobs),
+                open_blobs(config.blobs, used=True),
                 file,
                 sealed_with=_mark(config),
                 secrets=secrets,

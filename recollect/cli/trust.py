@@ -42,7 +42,7 @@ def purge(
     config = load()
     with opened(config) as db:
         with working("purging"):
-            done = purge_now(db, open_blobs(config.blobs), config.data_dir)
+            done = purge_now(db, open_blobs(config.blobs, used=True), config.data_dir)
         audit.act(audit.CLI)
         with db.begin() as tx:
             audit.record(tx, "purge.done", done.id, receipts=done.receipts)
@@ -75,7 +75,7 @@ def verify(
     """
     config = load()
     with opened(config) as db, working("looking at every document, chunk and file"):
-        done = checks.verify(db, open_blobs(config.blobs), mend=mend)
+        done = checks.verify(db, open_blobs(config.blobs, used=True), mend=mend)
     if as_json:
         echo_json(asdict(done))
     else:

@@ -180,6 +180,15 @@ class World:
             answer = self.http.post(f"/v3/connections/{self.id}/configure", json=picked)
             assert answer.status_code == 200, answer.text
 
+    def wait_for_confirmation(self) -> None:
+        """As long as what is missing has to be, before another sync may confirm it."""
+        wait = connectors.get(self.provider).confirms_after
+        with self.app.db.begin() as tx:
+            tx.execute(
+                "update items set missing_at = missing_at - %s where connection_id = %s",
+                (wait, self.id),
+            )
+
     def sync(self, *, patient: bool = True) -> dict[str, Any]:
         """Have it due, work until nothing is; `patient`: wait out parked documents."""
         self.due()
@@ -445,6 +454,7 @@ def test_5_deletion(world: World) -> None:
     id = world.documents()["n1"]["id"]
     world.peer.remove("n1")
     world.sync()
+    world.wait_for_confirmation()
     world.sync()
     world.agrees()
     assert world.http.get(f"/v3/documents/{id}").status_code == 404

@@ -1,6 +1,7 @@
 """/metrics and /ready: what they show, at what cost, to whom; and the canary behind them."""
 
 import re
+import shutil
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -359,7 +360,7 @@ def test_a_store_of_files_that_fails_turns_ready_red(
     client: httpx.Client, app: App, tmp_path: Path
 ):
     broken = replace(app, blobs=open_blobs((tmp_path / "blobs").as_uri()))
-    (tmp_path / "blobs").rmdir()
+    shutil.rmtree(tmp_path / "blobs")
     (tmp_path / "blobs").write_text("a file where the folder was")
 
     assert maintenance.send_canary(broken, threading.Event()) is False

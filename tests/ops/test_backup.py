@@ -26,7 +26,7 @@ from psycopg.rows import dict_row
 
 from recollect import blobs, documents, encryption
 from recollect.app import App, index_identity
-from recollect.blobs import FolderBlobs
+from recollect.blobs import NOTE, FolderBlobs
 from recollect.config import Config
 from recollect.db import Database, migrate, scripts
 from recollect.documents import NewDocument
@@ -804,7 +804,7 @@ def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
         backup.restore(archive, url, Full(tmp_path / "full"), replace=True)
 
     assert rows(url, "select id, updated_at from documents order by id") == before
-    assert not [path for path in (tmp_path / "full").rglob("*") if path.is_file()]
+    assert [path.name for path in (tmp_path / "full").rglob("*") if path.is_file()] == [NOTE]
 
 
 # --- the commands --------------------------------------------------------------------------------

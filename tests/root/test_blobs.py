@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.blobs import NOTE, FolderBlobs, new_key
+from recollect.blobs import NOTE, FolderBlobs, new_key, open_blobs
 from recollect.errors import Permanent, Unavailable
 from recollect.model import OrgId
 
@@ -53,6 +53,19 @@ def test_a_folder_that_is_away_is_no_folder_without_files(tmp_path: Path):
     kept.rename(folder)
     assert blobs.get("org/aa/file") == b"bytes"
     assert not (folder / "org/aa/other").exists()
+
+
+def test_a_command_does_not_take_an_empty_folder_for_the_one_that_is_away(tmp_path: Path):
+    mounted, fresh = tmp_path / "not mounted", tmp_path / "fresh"
+    mounted.mkdir()
+
+    away = open_blobs(mounted.as_uri(), used=True)
+
+    with pytest.raises(Unavailable, match="away"):
+        away.get("org/aa/one")
+    assert list(mounted.iterdir()) == []
+    with pytest.raises(Permanent, match="missing"):
+        open_blobs(fresh.as_uri(), used=True).get("org/aa/one")
 
 
 def test_one_file_that_cannot_be_read_is_lost_and_the_store_is_not(tmp_path: Path):
