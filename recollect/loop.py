@@ -1,8 +1,8 @@
 """Loops that go on until they are told to stop, whatever a round of theirs meets.
 
 `enduring` is around one round, `settled` around the writing down of an outcome, `backoff` between
-tries. A `Loop` that ends
-all the same ends its process (`ending_with_loops`), so that who supervises it starts it again.
+tries. A `Loop` that ends all the same ends its process (`ending_with_loops`), so that its
+supervisor starts it again.
 """
 
 import random

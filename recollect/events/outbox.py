@@ -205,7 +205,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
     tx.execute(
         "update endpoints set url = coalesce(%(url)s, url),"
         " description = coalesce(%(description)s, description),"
-        " events = coalesce(%(events)s, events), "
+        " events = coalesce(%(events)s, events),"
         " tags = nullif(coalesce(%(tags)s, tags), '{}'),"
         " old_secret = case when %(secret)s::text is null then old_secret else secret end,"
         " old_until = case when %(secret)s::text is null then old_until else now() + %(overlap)s"
