@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from recollect import __version__, db, encryption, log
-from recollect.blobs import Blobs, identity, open_blobs
+from recollect import __version__, db, documents, encryption, log
+from recollect.blobs import NOTE, Blobs, identity, is_new, keeps_any, open_blobs
 from recollect.config import Config
-from recollect.db import Database, citus, machines
+from recollect.db import Database, Tx, citus, machines
 from recollect.db.machines import Shared
 from recollect.db.replicas import Replicated
 from recollect.errors import SetupError
@@ -108,6 +108,9 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     listener = open_listener_of(config)
     llm = open_llm_of(config)
     reranker = open_reranker_of(config)
+    if serves:
+        with Database(database_url, size=1) as database, database.begin() as tx:
+            check_files(tx, config)
     shared = shares(config) if serves else None
     name = shared.name if shared else "recollect"
     database = open_database(config, database_url, size=config.workers + 20, name=name)
@@ -175,6 +178,24 @@ def _check(sandbox: Sandbox, config: Config) -> None:
         raise SetupError(f"RECOLLECT_SANDBOX=required, but {missing}")
     if missing:
         LOG.warning("files are read with less confinement", missing=missing)
+
+
+def check_files(tx: Tx, config: Config) -> None:
+    """Raises SetupError where none of the files that documents were uploaded as lies in a folder
+    that is to become the store of them, as that of a volume that is not mounted.
+
+    A folder of a version that made no note, or a copy without it, has them.
+    """
+    if not is_new(config.blobs):
+        return
+    keys = documents.some_blobs(tx, 20)
+    if not keys or keeps_any(config.blobs, keys):
+        return
+    raise SetupError(
+        f"{config.blobs} has none of the files that documents were uploaded as. Mount the volume"
+        " that has them, or set RECOLLECT_BLOB_URL to where they are. If they are lost, create an"
+        f" empty file {NOTE} in the folder, and the service starts without them"
+    )
 
 
 def _bind(database: Database, embedder: Embedder | None, shared: Shared | None) -> None:

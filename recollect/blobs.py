@@ -9,7 +9,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -72,6 +72,18 @@ def open_blobs(url: str, *, used: bool = False) -> Blobs:
     raise SetupError(
         f"RECOLLECT_BLOB_URL: {url!r} is neither file:///folder nor s3://bucket/prefix"
     )
+
+
+def is_new(url: str) -> bool:
+    """Whether it names a folder that nobody has opened, nor `identity` named."""
+    parts = urlsplit(url)
+    return parts.scheme == "file" and not (Path(unquote(parts.path)) / NOTE).exists()
+
+
+def keeps_any(url: str, keys: Iterable[str]) -> bool:
+    """Whether one of the files lies in the folder that a `file://` URL names."""
+    folder = Path(unquote(urlsplit(url).path))
+    return any((folder / key).is_file() for key in keys)
 
 
 def identity(url: str) -> str:

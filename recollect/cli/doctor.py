@@ -16,6 +16,7 @@ import typer
 
 from recollect import encryption
 from recollect.app import (
+    check_files,
     index_identity,
     open_database,
     open_embedder_of,
@@ -29,9 +30,9 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, Database, citus, lacking, migrate, versions
+from recollect.db import OLDER, Database, Tx, citus, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
-from recollect.errors import Permanent, RecollectError, Transient
+from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
 from recollect.index import model_switch
@@ -180,8 +181,8 @@ def _database(config: Config) -> list[CheckResult]:
             with db.begin() as tx:
                 server, vector = versions(tx)
                 others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
-    told = f"{kind} PostgreSQL {server}, pgvector {vector}"
-    found = [CheckResult("database", "ok", told)]
+                told = f"{kind} PostgreSQL {server}, pgvector {vector}"
+                found = [CheckResult("database", "ok", told), _files(tx, config)]
     if config.database_url is None and Embedded(config.data_dir).is_shared:
         told = (
             "they belong to the user nobody, and so to every service that runs as nobody; make a"
@@ -195,6 +196,14 @@ def _database(config: Config) -> list[CheckResult]:
         )
         found.append(CheckResult("secret key", "warn", told))
     return found
+
+
+def _files(tx: Tx, config: Config) -> CheckResult:
+    try:
+        check_files(tx, config)
+    except SetupError as error:
+        return CheckResult("files", "FAIL", str(error))
+    return CheckResult("files", "ok", config.blobs)
 
 
 def _replicas(config: Config) -> list[CheckResult]:

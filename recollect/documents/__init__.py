@@ -35,6 +35,7 @@ from recollect.documents._blobs import (
     hold_blobs,
     known_blobs,
     name_blobs,
+    some_blobs,
 )
 from recollect.documents._changing import AT_ONCE, SWEPT, count, insert_all, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
@@ -209,6 +210,7 @@ __all__ = [
     "retry",
     "reweigh_entries",
     "scope",
+    "some_blobs",
     "sought",
     "stash",
     "step_along",

@@ -40,6 +40,14 @@ def forget_blobs(tx: Tx, keys: Sequence[str]) -> None:
     tx.execute("delete from doomed_blobs where key = any(%s)", (list(keys),))
 
 
+def some_blobs(tx: Tx, limit: int) -> list[str]:
+    """Keys that documents name, of any organisation."""
+    rows = tx.execute(
+        "select blob from documents where blob is not null and gone_at is null limit %s", (limit,)
+    )
+    return [row["blob"] for row in rows]
+
+
 def known_blobs(tx: Tx, keys: Sequence[str]) -> set[str]:
     """Those of the keys that must stay: a document names them, or somebody holds them all."""
     if not blobs_may_go(tx):

@@ -18,10 +18,12 @@ import pytest
 import typer
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
 
 from recollect import documents
 from recollect.app import App, open_app, shares
 from recollect.blobs import identity, new_key, open_blobs
+from recollect.cli import app as cli
 from recollect.cli._opened import opened
 from recollect.config import Config
 from recollect.db import Database
@@ -156,6 +158,48 @@ def test_machines_that_keep_files_each_for_itself_are_refused(
 
     with pytest.raises(SetupError, match=r"another store of files.*same RECOLLECT_BLOB_URL"):
         machine("other", secret_key=SAME, blob_url=(tmp_path / "other" / "blobs").as_uri())
+
+
+def test_a_folder_that_is_not_mounted_is_no_new_store(
+    machine: Callable[..., App], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The empty folder under it was taken for a store, and documents failed for lack of files."""
+    folder, kept = tmp_path / "shared", tmp_path / "on the volume"
+    with machine("one", secret_key=SAME) as app, app.db.begin() as tx:
+        org = orgs.create(tx, "acme", Plan.ENTERPRISE).id
+        key = new_key(org, b"bytes")
+        app.blobs.put(key, b"bytes")
+        content = Content(kind="text", hash=b"0" * 32, blob=StoredBlob(key, "a.txt", "text/plain"))
+        new = documents.NewDocument(content, ["files"])
+        document = documents.add(tx, Tenant(org), new, DocumentId(random_id()))
+    folder.rename(kept)
+
+    for is_there in (False, True):
+        if is_there:
+            folder.mkdir()
+        with pytest.raises(SetupError, match=r"Mount the volume.*create an empty file \.store"):
+            machine("one", secret_key=SAME)
+        assert not (folder / ".store").exists()
+    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(tmp_path / "one"))
+    monkeypatch.setenv("RECOLLECT_BLOB_URL", folder.as_uri())
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", app.db.url)
+    assert "FAIL files: " in CliRunner().invoke(cli, ["doctor"]).output
+
+    folder.rmdir()
+    kept.rename(folder)
+    (folder / ".store").unlink()  # as in a copy of what is not hidden
+    with machine("one", secret_key=SAME) as app:
+        assert app.blobs.get(key) == b"bytes"
+
+    (folder / key).unlink()
+    (folder / ".store").write_text("")
+    with machine("one", secret_key=SAME) as app, app.db.begin() as tx:
+        with pytest.raises(Permanent):
+            app.blobs.get(key)
+        documents.delete(tx, Tenant(org), [document.id])
+    (folder / ".store").unlink()
+    with machine("one", secret_key=SAME):
+        assert (folder / ".store").exists()
 
 
 def test_a_folder_of_files_is_the_same_under_any_path_and_its_note_is_no_file(tmp_path: Path):
