@@ -240,6 +240,7 @@ CREATE TABLE public.index_settings (
     total integer DEFAULT 0 NOT NULL,
     flipped_at timestamp with time zone,
     replaced text,
+    build_failure jsonb,
     CONSTRAINT index_settings_check CHECK (((other_embedder IS NULL) = ((phase IS NULL) OR (phase = 'clearing'::text)))),
     CONSTRAINT index_settings_check1 CHECK (((other_embedder IS NULL) = (other_dimensions IS NULL))),
     CONSTRAINT index_settings_only_row_check CHECK (only_row),

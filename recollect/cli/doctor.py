@@ -272,7 +272,10 @@ def _embedder(config: Config) -> list[CheckResult]:
         told += f"; searches use {index.used.name}"
     found = [CheckResult("embedder", "ok", told)]
     if change.failure is not None:
-        told = f"{change.failing} stretches of texts wait for vectors: {change.failure.message}"
+        told = "the vector index was not built"
+        if change.failing:
+            told = f"{change.failing} stretches of texts wait for vectors"
+        told = f"{told}: {change.failure.message}"
         found.append(CheckResult("embedder", "warn", f"{told} (recollect embedder status)"))
     return found
 

@@ -200,13 +200,18 @@ def _line(found: SwitchProgress) -> str:
         return f"{index.other.name}: the workers have not begun"
     done = max(index.total - found.left, 0)
     if not found.left:
-        return f"{index.other.name}: all {index.total:,} texts embedded; building the vector index"
+        told = f"{index.other.name}: all {index.total:,} texts embedded; building the vector index"
+        return f"{told}{_waits(found)}"
     share = 100 * done / max(index.total, 1)
     return f"{index.other.name}: {done:,} of {index.total:,} texts, {share:.0f} %{_waits(found)}"
 
 
 def _waits(found: SwitchProgress) -> str:
-    return f"; {found.failing} stretches wait: {found.failure.message}" if found.failure else ""
+    if found.failure is None:
+        return ""
+    if not found.failing:
+        return f"; the last try failed: {found.failure.message}"
+    return f"; {found.failing} stretches wait: {found.failure.message}"
 
 
 def _show(found: SwitchProgress, *, as_json: bool, estimate: Estimate | None = None) -> None:

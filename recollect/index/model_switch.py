@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from recollect import db
 from recollect.db import Database, Tx
 from recollect.db.faults import judging
-from recollect.errors import SetupError, Unavailable
+from recollect.errors import SetupError, Unavailable, code_of
 from recollect.index.missing_vectors import gaps
 from recollect.index.vector_index import (
     COLUMNS,
@@ -85,7 +85,8 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
         raise SetupError("what is left of the last change is being removed; try again in a moment")
     tx.execute(
         "update index_settings set phase = 'building', other_embedder = %s, other_dimensions = %s,"
-        " other_choice = %s, choice = %s, planned_at = null, total = 0, flipped_at = null",
+        " other_choice = %s, choice = %s, planned_at = null, total = 0, flipped_at = null,"
+        " build_failure = null",
         (name, dimensions, Jsonb(dict(choice)), Jsonb(dict(own))),
     )
     db.notify(tx)
@@ -156,7 +157,7 @@ def flip(tx: Tx) -> bool:
 
 def _turn(tx: Tx, phase: Phase) -> None:
     tx.execute(
-        "update index_settings set phase = %s, flipped_at = now(),"
+        "update index_settings set phase = %s, flipped_at = now(), build_failure = null,"
         " slot = case slot when 'a' then 'b' else 'a' end,"
         " embedder = other_embedder, dimensions = other_dimensions, choice = other_choice,"
         " other_embedder = embedder, other_dimensions = dimensions, other_choice = choice",
@@ -168,6 +169,7 @@ def _turn(tx: Tx, phase: Phase) -> None:
 def _clear(tx: Tx) -> None:
     tx.execute(
         "update index_settings set phase = 'clearing', planned_at = null, total = 0,"
+        " build_failure = null,"
         " replaced = case phase when 'building' then replaced else other_embedder end,"
         " other_embedder = null, other_dimensions = null, other_choice = null"
     )
@@ -215,8 +217,19 @@ def build_beside(database: Database, index: Index) -> bool:
     """The index over the other model's vectors, while entries are read and written.
 
     False when another process builds it, when the change was given up meanwhile, or when a purge
-    is under way, which writes tables again with the indexes that it found. Raises Unavailable.
+    is under way, which writes tables again with the indexes that it found. What else keeps it from
+    being built is raised as `db.faults` judges it, and told by `progress`.
     """
+    try:
+        return _build_beside(database, index)
+    except Exception as error:
+        failure = Failure(code_of(error), str(error))
+        with database.begin() as tx:
+            tx.execute("update index_settings set build_failure = %s", (Jsonb(asdict(failure)),))
+        raise
+
+
+def _build_beside(database: Database, index: Index) -> bool:
     assert index.other is not None
     with _session(database) as session:
         for lock in (_BUILD, PURGE_LOCK):
@@ -265,7 +278,7 @@ class SwitchProgress:
     index: Index | None
     left: int
     failure: Failure | None
-    """why some of them have to wait"""
+    """why some of them have to wait, or, where none does, why there is no vector index yet"""
     failing: int
     """gaps that do"""
 
@@ -287,8 +300,11 @@ def progress(tx: Tx) -> SwitchProgress:
         " max(error_code) as code, max(error_message) as message from vector_gaps"
     ).fetchone()
     assert row is not None
-    failure = Failure(row["code"], row["message"]) if row["failing"] else None
-    return SwitchProgress(read(tx), row["left"], failure, row["failing"])
+    index = read(tx)
+    failure = None if index is None else index.build_failure
+    if row["failing"]:
+        failure = Failure(row["code"], row["message"])
+    return SwitchProgress(index, row["left"], failure, row["failing"])
 
 
 def estimate(tx: Tx, dimensions: int) -> Estimate:

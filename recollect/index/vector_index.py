@@ -25,6 +25,7 @@ from psycopg import sql
 
 from recollect.db import Tx
 from recollect.errors import SetupError, Unavailable
+from recollect.model import Failure
 
 Slot = Literal["a", "b"]
 Relation = Literal["entries", "memories"]
@@ -70,6 +71,8 @@ class Index:
     replaced: str | None = None
     """the model before, which the settings may still name"""
     flipped_at: datetime | None = None
+    build_failure: Failure | None = None
+    """why the vector index of `other` was not built"""
 
     @property
     def models(self) -> Sequence[Kept]:
@@ -274,4 +277,5 @@ def _index(row: Mapping[str, Any] | None) -> Index | None:
         row["total"],
         row["replaced"],
         row["flipped_at"],
+        None if row["build_failure"] is None else Failure(**row["build_failure"]),
     )

@@ -26,6 +26,7 @@ from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import FolderBlobs
 from recollect.cli import doctor
+from recollect.cli import embedder as cli
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
 from recollect.errors import SetupError, Unavailable
@@ -664,6 +665,36 @@ def test_a_change_that_was_given_up_leaves_no_index_behind(filled: Ground) -> No
 
     assert not model_switch.build_beside(filled.app.db, index), "a worker that was slow to hear"
     assert filled.indexes() == {"entries_embedding"}
+
+
+def test_why_the_vector_index_is_not_built_is_told(
+    filled: Ground, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was in the log alone, and the change seemed to go on for ever."""
+
+    def told(*, as_json: bool = False) -> str:
+        with filled.app.db.begin() as tx:
+            found = model_switch.progress(tx)
+        cli._show(found, as_json=as_json)
+        return capsys.readouterr().out
+
+    filled.switch()
+    with filled.app.db.begin() as tx:
+        tx.execute("create table entries_embedding_b ()")  # in the place of the index
+    with pytest.raises(psycopg.errors.WrongObjectType):
+        filled.work()
+
+    assert filled.index().phase == "building"
+    assert "; the last try failed: " in told()
+    waits = json.loads(told(as_json=True))
+    assert (waits["phase"], waits["left"], waits["waiting"]) == ("building", 0, 0)
+    assert "is not an index" in waits["reason"]
+
+    with filled.app.db.begin() as tx:
+        tx.execute("drop table entries_embedding_b")
+    filled.work()
+    assert filled.index().phase == "kept"
+    assert json.loads(told(as_json=True))["reason"] is None
 
 
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
