@@ -779,6 +779,17 @@ def test_a_large_sitemap_is_planned_in_batches(site: Site, source: MemorySource)
     assert sum(verdict == "limit" for verdict in verdicts(source).values()) == 1_698
 
 
+def test_of_a_sitemap_that_is_too_large_the_start_is_read(site: Site, source: MemorySource):
+    site.write("/")
+    site.write("/a")
+    body = f"<urlset><url><loc>{site.url('/a')}</loc></url><!--{'-' * 11_000_000}--></urlset>"
+    site.page("/sitemap.xml", body, mime="application/xml")
+
+    crawl(source)
+
+    assert documents(source) == {"/", "/a"}
+
+
 def _between_checkpoints(changes: Sequence[Change]) -> list[int]:
     sizes = [0]
     for change in changes:

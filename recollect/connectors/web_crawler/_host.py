@@ -34,6 +34,8 @@ ROBOTS_AGE = timedelta(hours=24)
 """RFC 9309 2.4"""
 ROBOTS_KEPT = 32_000
 """bytes of a robots.txt that the cursor carries; a longer one is fetched again"""
+SITEMAP_BYTES = 8_000_000
+"""read of a sitemap, which may have 50,000 addresses and 50 MB (sitemaps.org)"""
 AT_HAND = 0.005
 """seconds of an answer from so near that threads would wait for each other, not for the site"""
 BURST = 1.0
@@ -130,7 +132,9 @@ class Host:
         return self._insist(lambda: self._visit(page))
 
     def read_sitemap(self, url: str, admit: Callable[[str], None]) -> Visit:
-        return self._await(lambda: self._pool.submit(visit_file, self._fetcher, url, admit, None))
+        return self._await(
+            lambda: self._pool.submit(visit_file, self._fetcher, url, admit, SITEMAP_BYTES)
+        )
 
     def _visit(self, page: CrawlPage) -> "Future[Visit]":
         return self._pool.submit(self._timed_visit, page.url, page.conditions())
