@@ -21,6 +21,7 @@ from bench.ground import Ground, Service
 from recollect.ingest import chunk
 
 CLIENTS = 4
+BATCH = 50
 LONG, NOTE = 100_000, 500
 """characters"""
 PATIENCE = 300.0
@@ -44,15 +45,26 @@ TINY = Size(rounds=1, long_documents=1, notes=3, long=3_000)
 def measure(ground: Ground, size: Size) -> Iterator[Figure]:
     texts = Shuffled(1)
     yield from _mix(ground, size, texts, "long", "long documents", size.long_documents, size.long)
-    yield from _mix(ground, size, texts, "notes", "notes of 500 characters", size.notes, NOTE)
+    what = "notes of 500 characters"
+    yield from _mix(ground, size, texts, "notes", what, size.notes, NOTE)
+    what = f"{what} in batches of {BATCH}"
+    yield from _mix(ground, size, texts, "notes.batch", what, size.notes, NOTE, each=BATCH)
 
 
 def _mix(
-    ground: Ground, size: Size, texts: Shuffled, id: str, what: str, count: int, length: int
+    ground: Ground,
+    size: Size,
+    texts: Shuffled,
+    id: str,
+    what: str,
+    count: int,
+    length: int,
+    each: int = 1,
 ) -> Iterator[Figure]:
+    """`each`: texts of a request."""
     rounds = [[texts.document(length) for _ in range(count)] for _ in range(size.rounds + 1)]
     pieces = [[piece.text for text in round for piece in chunk.split(text)] for round in rounds]
-    _ingest(ground.service, rounds[-1][:2])  # whatever happens only once has happened
+    _ingest(ground.service, rounds[-1][:2], each)  # whatever happens only once has happened
     bare_costs: list[float] = []
     real_costs: list[float] = []
 
@@ -63,7 +75,7 @@ def _mix(
 
     def real(number: int) -> float:
         before = _processor_time(ground.service)
-        taken = _ingest(ground.service, rounds[number])
+        taken = _ingest(ground.service, rounds[number], each)
         after = _processor_time(ground.service)
         spent = sum(used - before.get(pid, 0.0) for pid, used in after.items())
         real_costs.append(spent / len(pieces[number]))
@@ -98,13 +110,20 @@ def _embed(ground: Ground, texts: Sequence[str]) -> tuple[float, float]:
     return len(texts) / taken, (time.process_time() - spent) / len(texts)
 
 
-def _ingest(service: Service, texts: Sequence[str]) -> float:
+def _ingest(service: Service, texts: Sequence[str], each: int) -> float:
     """Seconds until all are searchable."""
 
     def add(first: int) -> None:
         client = service.client()
-        for text in texts[first::CLIENTS]:
-            client.add(text, containerTag="ingest")
+        if each == 1:
+            for text in texts[first::CLIENTS]:
+                client.add(text, containerTag="ingest")
+            return
+        for start in range(first * each, len(texts), CLIENTS * each):
+            some = texts[start : start + each]
+            client.send(
+                "POST", "/v3/documents/batch", {"documents": some, "containerTag": "ingest"}
+            )
 
     # The database tells the end of each document's processing: asking would cost the service time.
     with psycopg.connect(service.database_url, autocommit=True) as session:
