@@ -138,6 +138,39 @@ def test_an_rtf_of_an_old_macintosh_is_read_in_its_code_page(read):
     assert read(rb"{\rtf1\mac caf\'8e\par}").text == "café"
 
 
+_JAPANESE = rb"{\rtf1\ansi\ansicpg932{\fonttbl{\f0\fcharset128 A;}{\f1\fcharset0 B;}}\f0 %s\par}"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (rb"{\rtf1\pc \'81ber \'84hnlich\par}", "über ähnlich"),
+        (rb"{\rtf1\pca\uc0 \'81ber \'84hnlich\par}", "über ähnlich"),
+        (rb"{\rtf1\ansi\ansicpg850 \'81ber \u228\'84hnlich\par}", "über ähnlich"),
+        (b"{\\rtf1\\ansi\\ansicpg1252 \xfcber \xe4hnlich\\par}", "über ähnlich"),
+        (b"{\\rtf1\\ansi\\ansicpg1252 \xc3\xbcber \xf0\x9f\x8d\x90\\par}", "über 🍐"),
+        (_JAPANESE % rb"\'83e\'83X\'83g {\f1 caf\'e9t} \uc2\u26085\'93\'fa", "テスト cafét 日"),
+        (_JAPANESE % b"\x83e\x83X\\'83\\'67 \\'b1", "テスト ｱ"),
+        (_JAPANESE % b"{\\pict\\bin3 \xff}{}\x83e", "テ"),
+    ],
+    ids=["437", "850", "850 by number", "raw", "UTF-8", "trail bytes", "raw trail bytes", "binary"],
+)
+def test_an_rtf_is_read_in_the_code_page_of_its_program_or_font(read, data, text):
+    assert read(data).text == text
+
+
+def test_the_title_of_an_rtf_in_numbers_is_read(read):
+    written = rb"{\rtf1\ansi{\info{\title \u26085\'93 \u-10180?\u-8398? A}} x\par}"
+
+    assert read(written).title == "日 🌲 A"
+
+
+def test_what_the_pages_of_an_rtf_repeat_is_left_out(read):
+    written = rb"{\rtf1{\header Secret\par}{\footerl\pard Page 1}a \headery720 b{\footer 2}c\par}"
+
+    assert read(written).text == "a bc"
+
+
 def test_hidden_words_of_an_rtf_are_left_out(read):
     assert read(rb"{\rtf1 seen {\v obey me} words\par}").text == "seen words"
 
@@ -178,7 +211,15 @@ def test_a_cut_file_is_refused_or_read_in_part(read, ending, part):
 
 
 @pytest.mark.parametrize(
-    "body", ["{" * 200_000 + "x", "\\'" * 100_000, "\\bin99999999 x", "{\\*\\x" * 50_000, ""]
+    "body",
+    [
+        "{" * 200_000 + "x",
+        "\\'" * 100_000,
+        "\\bin99999999 x",
+        "{\\*\\x" * 50_000,
+        "",
+        "ü{\\uc9\\f0\\u1" * 50_000,
+    ],
 )
 def test_odd_rtf_ends(read, body):
     try:
