@@ -78,6 +78,39 @@ def test_boxes_groups_and_spaces_of_an_odt_are_read_once(read, body, text):
     assert read(office.odf("text", body), "a.odt").text == text
 
 
+def test_each_note_of_an_odt_stands_where_its_reference_does(read):
+    def note(*blocks):
+        return (
+            '<text:note text:note-class="footnote"><text:note-citation>7</text:note-citation>'
+            f"<text:note-body>{''.join(blocks)}</text:note-body></text:note>"
+        )
+
+    words = "<office:creator>Ann</office:creator><text:p>Which?</text:p>"
+    ripe = note('<text:p text:style-name=">">Ripe</text:p>', "<text:p>Sweet</text:p>")
+    listed = "<text:list><text:list-item><text:p>Red</text:p></text:list-item></text:list>"
+    body = (
+        f"<text:tracked-changes><text:p>Gone{note('<text:p>gone</text:p>')}</text:p>"
+        "</text:tracked-changes><text:h text:outline-level='1'>Fruit</text:h>"
+        f"<text:p>Apples{ripe} and"
+        f"<text:s/>pears{note(listed)}.</text:p><text:p>Plums{note('<text:p/>')}"
+        f"<office:annotation>{words}</office:annotation></text:p>"
+    )
+
+    assert read(office.odf("text", body), "a.odt").text == (
+        "# Fruit\n\nApples[^1] and pears[^2].\n\nPlums[^3][^comment1]\n\n"
+        "[^1]: Ripe\n\nSweet\n\n[^2]:\n\n- Red\n\n[^3]:\n\n[^comment1]: Which?"
+    )
+
+
+def test_reading_aids_do_not_break_the_words_of_an_odt(read):
+    ruby = "<text:ruby><text:ruby-base>{}</text:ruby-base>{}</text:ruby>"
+    body = ruby.format("東", "<text:ruby-text>とう</text:ruby-text>") + ruby.format(
+        "京", "<text:ruby-text/>"
+    )
+
+    assert read(office.odf("text", f"<text:p>{body}です</text:p>"), "a.odt").text == "東京です"
+
+
 def test_a_damaged_picture_costs_no_word_of_an_odt(read):
     data = office.odf("text", "<text:p>a<text:s/>b</text:p>")
     out = io.BytesIO(data)
@@ -128,6 +161,13 @@ def test_signs_in_a_table_of_an_rtf_stay_and_so_do_rows_and_headings(read, writt
         (rb"a\page b\par c\sect d\column e", "a\n\nb\n\nc\n\nd\n\ne"),
         (rb"a \deleted gone \deleted0 stays", "a stays"),
         (rb"a {\pict\pngblip 89504e47}b", "a b"),
+        (rb"a{\super\chftn}{\*\footnote\chftn\pard  So.}", "a[^1]\n\n[^1]: So."),
+        (rb"a{\*\atnid Z}\chatn{\*\annotation{\*\atnref 1}\pard  So.}", "a\n\n[Comment 1]: So."),
+        (
+            rb"a{\chftn{\footnote{\*\bkmkstart x} "
+            rb'{\field{\*\fldinst HYPERLINK "http://x.test"}{\fldrslt So}}.}}',
+            "a[^1]\n\n[^1]: So.",
+        ),
     ],
 )
 def test_an_rtf_says_what_its_programs_show(read, written, shown):

@@ -12,7 +12,7 @@ MIME = "application/rtf"
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _MARK = re.compile(
-    rb"[{}]|\\(?:[\\{}~_]|uc(\d)"
+    rb"[{}]|\\(?:\*\\(?:footnote|annotation)(?![a-z])|[\\{}~_]|uc(\d)"
     rb"|(?:emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
     rb"|page|sect|column|deleted|mac|(?:head|foot)er[lrf]?)(?![a-z])[ ]?)"
 )
@@ -36,6 +36,10 @@ _PAIR = re.compile(
 )
 """what may be a character beyond the first 65,536, in two halves"""
 _NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
+_LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
+"""the instruction of a field, which xberg takes for text within notes"""
+_BESIDE = re.compile(rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end))(?![a-z])[^{}]*+\}")
+"""what belongs to notes and marks; the same"""
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
 
@@ -44,7 +48,8 @@ def extract(blob: Blob) -> Extracted:
         raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(_plain(blob.data), MIME)
     # xberg escapes for Markdown what has no meaning in it, and names pictures that do not exist.
-    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", _PICTURE.sub("", extracted.text))
+    text = _LINK.sub("", _PICTURE.sub("", extracted.text))
+    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", text)
     title = _decoded(extracted.title, blob.data) if extracted.title else None
     return Extracted(text, title=title)
 
@@ -64,13 +69,16 @@ def _plain(data: bytes) -> bytes:
                 skips.pop()
         elif mark[1]:
             skips[-1] = int(mark[1])
+        elif word.startswith(b"*"):  # for readers that do not know it
+            return written[2:]
         elif word in _WORDS:
             return written.replace(word, _WORDS[word])
         elif word in _CHARACTERS:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
-    return _MARK.sub(plainly, _PAIR.sub(_joined, _code_pages.in_unicode(data)))
+    known = _BESIDE.sub(b"", _code_pages.in_unicode(data))
+    return _MARK.sub(plainly, _PAIR.sub(_joined, known))
 
 
 def _joined(pair: re.Match[bytes]) -> bytes:
