@@ -323,7 +323,12 @@ KINDS = (
     Kind(
         "mail",
         f"{HERE}.web.mail",
-        frozenset({"message/rfc822", ".eml"}),
+        frozenset(
+            {
+                "message/rfc822", "application/mbox", "multipart/related",
+                ".eml", ".emlx", ".mbox", ".mht", ".mhtml",
+            }
+        ),
         _magic.mail,
         loads=_CHARSETS,
         sample=b"From: a@b.example\nSubject: s\n\na\n",
