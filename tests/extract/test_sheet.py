@@ -63,6 +63,20 @@ def test_rows_longer_than_the_header_lose_nothing(read):
     assert read("a,b\n1,2,3\n\n,,\n4\n", "a.csv").text == "a: 1; b: 2; column 3: 3\na: 4"
 
 
+def test_lines_above_a_table_are_not_its_header(read):
+    table = (
+        "Sales;5 May\n\nAccount;DE12\nDay;Payee;Text;Sum;Note\n1;Anna;Pears;2,50\n2;Bert;Nuts;1\n"
+    )
+
+    assert read(table, "a.csv").text.splitlines() == [
+        "Sales; 5 May",
+        "Account; DE12",
+        "Day: 1; Payee: Anna; Text: Pears; Sum: 2,50",
+        "Day: 2; Payee: Bert; Text: Nuts; Sum: 1",
+        "without values: Note",
+    ]
+
+
 def test_headers_of_empty_columns_are_not_lost(read):
     text = read("name,fax,city,telex\nAnna,,Bonn,\nBert,,,\n", "a.csv").text
 

@@ -149,7 +149,12 @@ def _notes(kind, **notes):
 def test_each_note_has_the_number_of_its_reference(read):
     body = (
         _p("Apples", _ref("footnote", 4), " and pears", _ref("endnote", 4), ".")
-        + _p("Plums", _ref("comment", 9), "<w:del>" + _ref("footnote", 6) + "</w:del>")
+        + _p(
+            "Plums",
+            _ref("footnote", 4),
+            _ref("comment", 9),
+            "<w:del>" + _ref("footnote", 6) + "</w:del>",
+        )
         + f"<w:tbl><w:tr><w:tc>{_p('Nuts', _ref('footnote', 5))}</w:tc></w:tr></w:tbl>"
     )
     styled = "<w:p><w:pPr><w:jc w:val='both'/></w:pPr><w:r><w:footnoteRef/></w:r>" + _r(" Ripe.")
@@ -161,7 +166,7 @@ def test_each_note_has_the_number_of_its_reference(read):
     )
 
     assert read(office.docx(body, parts)).text == (
-        "Apples[^1] and pears[^2].\n\nPlums[^comment1]\n\n| Nuts[^3] |\n| --- |\n\n"
+        "Apples[^1] and pears[^2].\n\nPlums[^1][^comment1]\n\n| Nuts[^3] |\n| --- |\n\n"
         "[^1]: Ripe.\n\nRed.\n\n[^3]: See here\n\n[^2]:\n\n|  |\n| --- |\n\nSweet.\n\n"
         "[^comment1]: Which?\n\n[^comment2]: Bare."
     )

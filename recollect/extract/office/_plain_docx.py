@@ -21,6 +21,7 @@ _COMMENT = "comment"
 _REFERENCES = {f"{kind}Reference": kind for kind in ("footnote", "endnote", _COMMENT)}
 _OTHERS = frozenset({"AlternateContent", "Fallback", "oMath", "oMathPara"})
 """whose names have a prefix of their own"""
+_DELETED = "deleted"
 _SEPARATORS = ("separator", "continuationSeparator", "continuationNotice")
 _OPEN, _CLOSE = "\U0010fffc", "\U0010fffd"
 _MARK = re.compile(f"{_OPEN}([ec]\\d{{1,9}}){_CLOSE}")
@@ -100,7 +101,8 @@ class _Note:
     end: int = 0
     label_at: int | None = None
     """where its first paragraph begins, if it begins with one"""
-    is_told: bool = False
+    label: str = ""
+    """once it is told, or `_DELETED`"""
 
 
 class _Notes:
@@ -125,7 +127,7 @@ class _Notes:
 
     def written(self, note: _Note, label: str) -> bytes:
         """Its paragraphs."""
-        note.is_told = True
+        note.label = label
         w = self._prefix
         run = b'<%sr><%st xml:space="preserve">%s: </%st></%sr>' % (w, w, label.encode(), w, w)
         body = self._source[note.start : note.end]
@@ -277,9 +279,11 @@ class _Rewriting:
         note = self._notes[kind].by_id.get(number) if kind in self._notes else None
         mark = b""
         if note and "del" in self._path:
-            note.is_told = True
-        elif note and not note.is_told:
-            mark = self._text(self._tell(kind, note))
+            note.label = note.label or _DELETED
+        elif note:
+            # A cross-reference refers to what is told already.
+            told = note.label if note.label not in ("", _DELETED) else self._tell(kind, note)
+            mark = self._text(told)
             if self._path[-2:-1] == ["r"]:  # what raises its sign is left behind
                 mark = b"</%sr>%s<%sr>" % (self._prefix, mark, self._prefix)
         self._replace(here, mark)
@@ -295,7 +299,7 @@ class _Rewriting:
     def _all_of(self, kind: str) -> bytes:
         notes = self._notes[kind]
         for note in notes.by_id.values():
-            if not note.is_told:
+            if not note.label:
                 self._tell(kind, note)
         return notes.together(self._told[kind])
 

@@ -29,7 +29,9 @@ def extract(blob: Blob) -> Extracted:
     if delimiter is None:
         delimiter = _find_delimiter(list(islice(_lines(text), _SAMPLE_LINES)), blob)
     warnings: list[str] = []
-    rows, places = _table.write(_table.lines(_rows(text, start, delimiter, warnings)))
+    rows, places = _table.write(
+        _table.lines(_rows(text, start, delimiter, warnings), titles=_table.TITLE_ROWS)
+    )
     return Extracted(rows, warnings=warnings, places=places, markdown=False)
 
 
