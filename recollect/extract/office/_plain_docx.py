@@ -79,13 +79,6 @@ def _parsed(source: bytes, parser: expat.XMLParserType) -> None:
         raise _xml.malformed(error) from error
 
 
-def _parsed(source: bytes, parser: expat.XMLParserType) -> None:
-    try:
-        parser.Parse(source, True)
-    except expat.ExpatError as error:
-        raise _xml.malformed(error) from error
-
-
 def _tag_end(source: bytes, at: int) -> int:
     tag = _TAG.match(source, at)
     return tag.end() if tag else source.find(b">", at) + 1
@@ -157,10 +150,10 @@ class _Notes:
             if values.get("type") not in _SEPARATORS:
                 self._note = self.by_id[values.get("id", "")] = _Note(end)
                 self._is_first = True
-        elif self._depth == 3 and self._note and self._is_first:
+        elif self._note and self._is_first and self._depth == 3:
             self._is_first = tag == "p" and not is_empty
             self._note.label_at = end if self._is_first else None
-        elif self._depth == 4 and self._is_first:
+        elif self._note and self._is_first and self._depth == 4:
             self._is_first = tag == "pPr" and not is_empty
             if tag == "pPr" and is_empty:
                 self._note.label_at = end

@@ -47,7 +47,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
         shown.sources,
         lambda id: read_chunk(relations[id].target if id in relations else None),
     )
-    changed = {part: shown.sources[part] for part in shown.changed} | plain.parts
+    changed = {**{part: shown.sources[part] for part in shown.changed}, **plain.parts}
     extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
     return Extracted(text, title=extracted.title, warnings=warnings)
