@@ -148,7 +148,13 @@ KINDS = (
     Kind(
         "pptx",
         f"{HERE}.office.pptx",
-        frozenset({_zip.PPTX, ".pptx"}),
+        frozenset(
+            {
+                _zip.PPTX, "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+                "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
+                ".pptx", ".pptm", ".ppsx",
+            }
+        ),
         _magic.pptx,
         is_light=True,
     ),
