@@ -20,6 +20,8 @@ _PAGE = re.compile(
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
+_ENVELOPE = re.compile(rb"(?:\d{1,9}[ \t]*|From [^\n]*\d\d:\d\d[^\n]*)\r?\n")
+"""What a folder of mails or Apple Mail writes ahead of one."""
 _OF_MAIL = frozenset(
     [
         b"received",
@@ -137,6 +139,8 @@ def mail(head: bytes) -> bool | None:
     if not looks_like_text(head):
         return False
     start = head.lstrip()
+    if envelope := _ENVELOPE.match(start):
+        start = start[envelope.end() :]
     if not _HEADER.match(start):
         return None
     lines = start.replace(b"\r\n", b"\n").partition(b"\n\n")[0]

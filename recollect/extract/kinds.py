@@ -148,7 +148,13 @@ KINDS = (
     Kind(
         "pptx",
         f"{HERE}.office.pptx",
-        frozenset({_zip.PPTX, ".pptx"}),
+        frozenset(
+            {
+                _zip.PPTX, "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+                "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
+                ".pptx", ".pptm", ".ppsx",
+            }
+        ),
         _magic.pptx,
         is_light=True,
     ),
@@ -323,7 +329,12 @@ KINDS = (
     Kind(
         "mail",
         f"{HERE}.web.mail",
-        frozenset({"message/rfc822", ".eml"}),
+        frozenset(
+            {
+                "message/rfc822", "application/mbox", "multipart/related",
+                ".eml", ".emlx", ".mbox", ".mht", ".mhtml",
+            }
+        ),
         _magic.mail,
         loads=_CHARSETS,
         sample=b"From: a@b.example\nSubject: s\n\na\n",

@@ -37,6 +37,47 @@ def xlsx(sheets: Mapping[str, Rows], fill: Callable[[Workbook], object] | None =
     return out.getvalue()
 
 
+_WORD_SPACES = " ".join(
+    f'xmlns:{prefix}="http://schemas.{space}"'
+    for prefix, space in {
+        "w": "openxmlformats.org/wordprocessingml/2006/main",
+        "m": "openxmlformats.org/officeDocument/2006/math",
+        "mc": "openxmlformats.org/markup-compatibility/2006",
+        "r": "openxmlformats.org/officeDocument/2006/relationships",
+        "a": "openxmlformats.org/drawingml/2006/main",
+        "wps": "microsoft.com/office/word/2010/wordprocessingShape",
+    }.items()
+)
+
+
+def docx(body: str, parts: Mapping[str, tuple[str, str | bytes]] | None = None) -> bytes:
+    """A document of this XML with further parts by name: kind of the relation and content. An
+    XML part begins with the name of its root, without the namespaces."""
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    parts = parts or {}
+    whole = {
+        f"word/{name}": content.replace(">", f" {_WORD_SPACES}>", 1)
+        if isinstance(content, str) and name.endswith(".xml")
+        else content
+        for name, (_, content) in parts.items()
+    }
+    return packed(
+        {
+            "[Content_Types].xml": "<Types/>",
+            "_rels/.rels": _relations({"rId1": (f"{kind}/officeDocument", "word/document.xml")}),
+            "word/document.xml": f"<w:document {_WORD_SPACES}><w:body>{body}<w:sectPr/></w:body>"
+            "</w:document>",
+            "word/_rels/document.xml.rels": _relations(
+                {
+                    f"c{at}": (f"{kind}/{of}", name)
+                    for at, (name, (of, _)) in enumerate(parts.items())
+                }
+            ),
+            **whole,
+        }
+    )
+
+
 def raw_xlsx(sheet: str | bytes, strings: str = "<sst/>") -> bytes:
     """A workbook whose one sheet is this XML."""
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"

@@ -52,6 +52,16 @@ def test_scripts_are_dropped(read):
     assert read(office.epub({"a.xhtml": "<script>steal()</script><p>Seen."})).text == "Seen."
 
 
+def test_of_a_drawing_in_a_chapter_its_words_are_read(read):
+    cover = '<svg viewBox="0 0 9 9"><image width="9" height="9" xlink:href="cover.jpg"/></svg>'
+    chart = (
+        "<svg><title>Harvest</title><g><text>2023</text><text>2024</text></g><path d='M0'/></svg>"
+    )
+    data = office.epub({"a.xhtml": f"<p>{cover}</p>", "b.xhtml": f"<p>Seen.</p><p>{chart}</p>"})
+
+    assert read(data).text == "Seen.\n\nHarvest 2023 2024"
+
+
 def test_a_locked_book_is_said_to_be_locked_and_one_with_locked_fonts_is_read(read):
     with pytest.raises(Permanent, match="DRM") as caught:
         read(office.epub({"a.xhtml": "x"}, locks="OEBPS/a.xhtml"))

@@ -138,6 +138,8 @@ def test_office_files_are_known_by_their_bytes(data, extractor, name):
         ("a.docx", "word"),
         ("a.xlsx", "xlsx"),
         ("a.pptx", "pptx"),
+        ("a.ppsx", "pptx"),
+        ("a.PPTM", "pptx"),
         ("a.doc", "doc"),
         ("a.xls", "xls"),
     ],

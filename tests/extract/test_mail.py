@@ -215,3 +215,41 @@ def test_a_letter_within_a_form_is_read(read):
         message.set_content("<form action='/x'><p>The apples are ripe.</p></form>", subtype="html")
 
     assert read(office.eml(formed)).text.endswith("\n\nThe apples are ripe.")
+
+
+def _dashed(message):
+    message.set_content("Dear Bert,\n\nFrom today on\n\nit is ripe.\n")
+
+
+def test_all_messages_of_a_folder_are_read_under_their_subjects(read):
+    mark = b"From anna@orchard.test Mon Feb  5 10:11:12 2024\n"
+    letters = [office.eml(_plain, subject="Äpfel"), office.eml(_dashed, subject="Pears")]
+    folder = b"\n".join(mark + one.replace(b"\nFrom today", b"\n>From today") for one in letters)
+    lined = folder.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+    for data in (folder, lined):
+        extracted = read(data, "Inbox.mbox")
+        assert extracted.title is None
+        assert [line for line in extracted.text.splitlines() if line.startswith("##")] == [
+            "## Äpfel", "## Pears",
+        ]  # fmt: skip
+        assert "Subject: Pears\n\nDear Bert,\n\nFrom today on\n\nit is ripe." in extracted.text
+    assert read(folder).text == read(folder, "Inbox.mbox").text
+    assert read(mark + letters[1]).title == "Pears"
+
+
+def test_a_message_of_apple_mail_ends_ahead_of_its_settings(read):
+    letter = office.eml(_plain)
+    data = b"%d  \n%s<?xml version='1.0'?><plist><dict/></plist>" % (len(letter), letter)
+
+    assert read(data, "1.emlx").text == read(letter, "1.eml").text
+    assert read(data).title == "Harvest"
+
+
+def test_a_page_saved_as_a_message_is_read(read):
+    data = (
+        b"MIME-Version: 1.0\nContent-Type: multipart/related; boundary=x\n\n--x\n"
+        b"Content-Type: text/html\n\n<p>Pears</p>\n--x\nContent-Type: text/css\n\np{}\n--x--"
+    )
+
+    assert read(data, "a.mht").text == "Pears\n\nAttachments: unnamed (text/css)"

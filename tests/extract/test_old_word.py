@@ -78,6 +78,39 @@ def test_boxes_groups_and_spaces_of_an_odt_are_read_once(read, body, text):
     assert read(office.odf("text", body), "a.odt").text == text
 
 
+def test_each_note_of_an_odt_stands_where_its_reference_does(read):
+    def note(*blocks):
+        return (
+            '<text:note text:note-class="footnote"><text:note-citation>7</text:note-citation>'
+            f"<text:note-body>{''.join(blocks)}</text:note-body></text:note>"
+        )
+
+    words = "<office:creator>Ann</office:creator><text:p>Which?</text:p>"
+    ripe = note('<text:p text:style-name=">">Ripe</text:p>', "<text:p>Sweet</text:p>")
+    listed = "<text:list><text:list-item><text:p>Red</text:p></text:list-item></text:list>"
+    body = (
+        f"<text:tracked-changes><text:p>Gone{note('<text:p>gone</text:p>')}</text:p>"
+        "</text:tracked-changes><text:h text:outline-level='1'>Fruit</text:h>"
+        f"<text:p>Apples{ripe} and"
+        f"<text:s/>pears{note(listed)}.</text:p><text:p>Plums{note('<text:p/>')}"
+        f"<office:annotation>{words}</office:annotation></text:p>"
+    )
+
+    assert read(office.odf("text", body), "a.odt").text == (
+        "# Fruit\n\nApples[^1] and pears[^2].\n\nPlums[^3][^comment1]\n\n"
+        "[^1]: Ripe\n\nSweet\n\n[^2]:\n\n- Red\n\n[^3]:\n\n[^comment1]: Which?"
+    )
+
+
+def test_reading_aids_do_not_break_the_words_of_an_odt(read):
+    ruby = "<text:ruby><text:ruby-base>{}</text:ruby-base>{}</text:ruby>"
+    body = ruby.format("東", "<text:ruby-text>とう</text:ruby-text>") + ruby.format(
+        "京", "<text:ruby-text/>"
+    )
+
+    assert read(office.odf("text", f"<text:p>{body}です</text:p>"), "a.odt").text == "東京です"
+
+
 def test_a_damaged_picture_costs_no_word_of_an_odt(read):
     data = office.odf("text", "<text:p>a<text:s/>b</text:p>")
     out = io.BytesIO(data)
@@ -128,6 +161,13 @@ def test_signs_in_a_table_of_an_rtf_stay_and_so_do_rows_and_headings(read, writt
         (rb"a\page b\par c\sect d\column e", "a\n\nb\n\nc\n\nd\n\ne"),
         (rb"a \deleted gone \deleted0 stays", "a stays"),
         (rb"a {\pict\pngblip 89504e47}b", "a b"),
+        (rb"a{\super\chftn}{\*\footnote\chftn\pard  So.}", "a[^1]\n\n[^1]: So."),
+        (rb"a{\*\atnid Z}\chatn{\*\annotation{\*\atnref 1}\pard  So.}", "a\n\n[Comment 1]: So."),
+        (
+            rb"a{\chftn{\footnote{\*\bkmkstart x} "
+            rb'{\field{\*\fldinst HYPERLINK "http://x.test"}{\fldrslt So}}.}}',
+            "a[^1]\n\n[^1]: So.",
+        ),
     ],
 )
 def test_an_rtf_says_what_its_programs_show(read, written, shown):
@@ -136,6 +176,39 @@ def test_an_rtf_says_what_its_programs_show(read, written, shown):
 
 def test_an_rtf_of_an_old_macintosh_is_read_in_its_code_page(read):
     assert read(rb"{\rtf1\mac caf\'8e\par}").text == "café"
+
+
+_JAPANESE = rb"{\rtf1\ansi\ansicpg932{\fonttbl{\f0\fcharset128 A;}{\f1\fcharset0 B;}}\f0 %s\par}"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (rb"{\rtf1\pc \'81ber \'84hnlich\par}", "über ähnlich"),
+        (rb"{\rtf1\pca\uc0 \'81ber \'84hnlich\par}", "über ähnlich"),
+        (rb"{\rtf1\ansi\ansicpg850 \'81ber \u228\'84hnlich\par}", "über ähnlich"),
+        (b"{\\rtf1\\ansi\\ansicpg1252 \xfcber \xe4hnlich\\par}", "über ähnlich"),
+        (b"{\\rtf1\\ansi\\ansicpg1252 \xc3\xbcber \xf0\x9f\x8d\x90\\par}", "über 🍐"),
+        (_JAPANESE % rb"\'83e\'83X\'83g {\f1 caf\'e9t} \uc2\u26085\'93\'fa", "テスト cafét 日"),
+        (_JAPANESE % b"\x83e\x83X\\'83\\'67 \\'b1", "テスト ｱ"),
+        (_JAPANESE % b"{\\pict\\bin3 \xff}{}\x83e", "テ"),
+    ],
+    ids=["437", "850", "850 by number", "raw", "UTF-8", "trail bytes", "raw trail bytes", "binary"],
+)
+def test_an_rtf_is_read_in_the_code_page_of_its_program_or_font(read, data, text):
+    assert read(data).text == text
+
+
+def test_the_title_of_an_rtf_in_numbers_is_read(read):
+    written = rb"{\rtf1\ansi{\info{\title \u26085\'93 \u-10180?\u-8398? A}} x\par}"
+
+    assert read(written).title == "日 🌲 A"
+
+
+def test_what_the_pages_of_an_rtf_repeat_is_left_out(read):
+    written = rb"{\rtf1{\header Secret\par}{\footerl\pard Page 1}a \headery720 b{\footer 2}c\par}"
+
+    assert read(written).text == "a bc"
 
 
 def test_hidden_words_of_an_rtf_are_left_out(read):
@@ -178,7 +251,15 @@ def test_a_cut_file_is_refused_or_read_in_part(read, ending, part):
 
 
 @pytest.mark.parametrize(
-    "body", ["{" * 200_000 + "x", "\\'" * 100_000, "\\bin99999999 x", "{\\*\\x" * 50_000, ""]
+    "body",
+    [
+        "{" * 200_000 + "x",
+        "\\'" * 100_000,
+        "\\bin99999999 x",
+        "{\\*\\x" * 50_000,
+        "",
+        "ü{\\uc9\\f0\\u1" * 50_000,
+    ],
 )
 def test_odd_rtf_ends(read, body):
     try:

@@ -63,6 +63,20 @@ def test_rows_longer_than_the_header_lose_nothing(read):
     assert read("a,b\n1,2,3\n\n,,\n4\n", "a.csv").text == "a: 1; b: 2; column 3: 3\na: 4"
 
 
+def test_lines_above_a_table_are_not_its_header(read):
+    table = (
+        "Sales;5 May\n\nAccount;DE12\nDay;Payee;Text;Sum;Note\n1;Anna;Pears;2,50\n2;Bert;Nuts;1\n"
+    )
+
+    assert read(table, "a.csv").text.splitlines() == [
+        "Sales; 5 May",
+        "Account; DE12",
+        "Day: 1; Payee: Anna; Text: Pears; Sum: 2,50",
+        "Day: 2; Payee: Bert; Text: Nuts; Sum: 1",
+        "without values: Note",
+    ]
+
+
 def test_headers_of_empty_columns_are_not_lost(read):
     text = read("name,fax,city,telex\nAnna,,Bonn,\nBert,,,\n", "a.csv").text
 
@@ -100,8 +114,24 @@ def test_a_quote_that_never_ends_loses_nothing(read):
     assert extracted.text.startswith('size: "12 pipe; kind: x\nsize: 0; kind: pear\n')
     assert extracted.text.endswith("size: 199999; kind: pear")
     assert list(extracted.warnings) == [
-        "A quotation mark in it is never closed; all were read as signs."
+        "A quotation mark in it is never closed; from there on all were read as signs."
     ]
+
+
+def test_a_quote_that_never_ends_takes_no_rows_into_its_cell(read):
+    table = 'name;note\nAnna;"two\nlines; and more"\nBert;"5\nCarl;6\nDora;7\n'
+    extracted = read(table, "a.csv")
+
+    assert extracted.text.splitlines() == [
+        "name: Anna; note: two lines; and more",
+        'name: Bert; note: "5',
+        "name: Carl; note: 6",
+        "name: Dora; note: 7",
+    ]
+    assert [place.at["row"] for place in extracted.places] == [2, 3, 4, 5]
+    assert len(extracted.warnings) == 1
+    assert read('a;b\n1;"cut', "a.csv").text == 'a: 1; b: "cut'
+    assert not read('a;b\n1;"closed\n"', "a.csv").warnings
 
 
 @pytest.mark.slow
@@ -131,7 +161,7 @@ spaced = st.text(st.sampled_from("ab \t\n\v\xa0\u2003\"',;"), max_size=6)
 def test_every_cell_is_one_line_of_single_spaces(rows, delimiter, quoting):
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(rows)
-    read = list(sheet._rows(out.getvalue(), 0, delimiter))
+    read = list(sheet._rows(out.getvalue(), 0, delimiter, []))
 
     expected = [[" ".join(cell.split()) for cell in row] for row in rows]
     assert [list(row.texts) for row in read] == [

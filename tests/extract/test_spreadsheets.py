@@ -339,11 +339,30 @@ def test_an_ole_chain_that_loops_ends():
         ("[mm]:ss", "minutes"), ("[ss]", "seconds"), ("0.00;[Magenta]-0.00", None),
         ("0%", "percent"), ("0.00%;[Red]-0.00%", "percent"),
         ("General", None), ('0.00 "days"', None), ("#,##0.00_);[Red](#,##0.00)", None),
+        ("00000", "00000"), (r"000\-00\-0000", "000-00-0000"), ('"No. "00;[Red]-00', "No. 00"),
+        ("00.00", None), ("0 000", "0 000"),
         ("[$€-407] #,##0", None), (r"0\d", None), ("@", None), ("", None),
     ],
 )  # fmt: skip
 def test_a_number_format_tells_dates_from_numbers(code, kind):
     assert xlsx.format_of(code) == kind
+
+
+def test_numbers_keep_the_zeros_that_lead_in_their_format(read):
+    def fill(book):
+        shown = {
+            "00000": 1067, r"000\-00\-0000": 78051120, r"\+00\ 000": 1234567,
+            "000": -7, "0000": 1.5, "00": 1e17,
+        }  # fmt: skip
+        book["S"].append(list(shown.values()))
+        for column, format in enumerate(shown, 1):
+            book["S"].cell(2, column).number_format = format
+
+    text = read(office.xlsx({"S": [["zip", "ssn", "tel", "less", "part", "huge"]]}, fill)).text
+
+    assert text.splitlines()[2] == (
+        "zip: 01067; ssn: 078-05-1120; tel: +1234 567; less: -7; part: 1.5; huge: 1e+17"
+    )
 
 
 def test_a_lying_zip_harms_nothing(read):

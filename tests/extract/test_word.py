@@ -4,9 +4,10 @@ import io
 import zipfile
 
 import pytest
+from PIL import Image
 
 from recollect.errors import Permanent
-from tests.extract import samples
+from tests.extract import office, pictures, samples
 
 
 def _report(document):
@@ -124,3 +125,126 @@ def test_entities_are_not_expanded(read, entity):
 
 def test_another_zip_is_read_as_an_archive(read):
     assert "- a.txt (4 bytes)" in read(samples.zipped(["a.txt"]), "a.docx").text
+
+
+def _p(*runs):
+    return f"<w:p>{''.join(run if run.startswith('<') else _r(run) for run in runs)}</w:p>"
+
+
+def _r(words):
+    return f'<w:r><w:t xml:space="preserve">{words}</w:t></w:r>'
+
+
+def _ref(kind, number):
+    raised = '<w:rPr><w:vertAlign w:val="superscript"/></w:rPr>'
+    return f'<w:r>{raised}<w:{kind}Reference w:id="{number}"/></w:r>'
+
+
+def _notes(kind, **notes):
+    written = "".join(f'<w:{kind} w:id="{id[1:]}">{body}</w:{kind}>' for id, body in notes.items())
+    line = f'<w:{kind} w:type="separator" w:id="-1"><w:p/></w:{kind}>'
+    return {f"{kind}s.xml": (f"{kind}s", f"<w:{kind}s>{line}{written}</w:{kind}s>")}
+
+
+def test_each_note_has_the_number_of_its_reference(read):
+    body = (
+        _p("Apples", _ref("footnote", 4), " and pears", _ref("endnote", 4), ".")
+        + _p(
+            "Plums",
+            _ref("footnote", 4),
+            _ref("comment", 9),
+            "<w:del>" + _ref("footnote", 6) + "</w:del>",
+        )
+        + f"<w:tbl><w:tr><w:tc>{_p('Nuts', _ref('footnote', 5))}</w:tc></w:tr></w:tbl>"
+    )
+    styled = "<w:p><w:pPr><w:jc w:val='both'/></w:pPr><w:r><w:footnoteRef/></w:r>" + _r(" Ripe.")
+    link = f'<w:hyperlink r:id="c0">{_r("here")}</w:hyperlink>'
+    parts = (
+        _notes("footnote", _5=_p("See ", link), _4=f"{styled}</w:p>{_p('Red.')}", _6=_p("Gone."))
+        | _notes("endnote", _4="<w:tbl><w:tr><w:tc><w:p/></w:tc></w:tr></w:tbl>" + _p("Sweet."))
+        | _notes("comment", _9="<w:p><w:pPr/>" + _r("Which?") + "</w:p>", _10=_p("Bare."))
+    )
+
+    assert read(office.docx(body, parts)).text == (
+        "Apples[^1] and pears[^2].\n\nPlums[^1][^comment1]\n\n| Nuts[^3] |\n| --- |\n\n"
+        "[^1]: Ripe.\n\nRed.\n\n[^3]: See here\n\n[^2]:\n\n|  |\n| --- |\n\nSweet.\n\n"
+        "[^comment1]: Which?\n\n[^comment2]: Bare."
+    )
+
+
+def _boxes(*texts):
+    boxes = "".join(
+        f"<wps:wsp><wps:txbx><w:txbxContent>{_p(text)}</w:txbxContent></wps:txbx></wps:wsp>"
+        for text in texts
+    )
+    return (
+        f'<w:r><mc:AlternateContent><mc:Choice Requires="wps"><w:drawing>{boxes}</w:drawing>'
+        f"</mc:Choice><mc:Fallback><w:pict>{boxes}</w:pict></mc:Fallback></mc:AlternateContent></w:r>"
+    )
+
+
+def test_every_box_of_a_group_is_read_once_behind_its_paragraph(read):
+    body = _p("An", _boxes("One", "Two"), " anchor") + _p(_boxes("Three")) + "<w:p/>" + _p("End")
+    cell = f"<w:tbl><w:tr><w:tc>{_p('Cell', _boxes('Four', 'Five'))}</w:tc></w:tr></w:tbl>"
+
+    assert read(office.docx(body + cell)).text == (
+        "An anchor\n\nOne\n\nTwo\n\nThree\n\nEnd\n\n| Cell Four Five |\n| --- |"
+    )
+
+
+def test_reading_aids_do_not_break_words_and_line_ends_part_them(read):
+    ruby = "<w:r><w:ruby><w:rt>{}</w:rt><w:rubyBase>{}</w:rubyBase></w:ruby></w:r>"
+    body = _p(ruby.format(_r("とう"), _r("東")), ruby.format(_r("きょう"), _r("京")), "です")
+
+    assert read(office.docx(body)).text == "東京です"
+    assert read(office.docx("<w:p><w:r><w:t>a</w:t><w:cr/><w:t>b</w:t></w:r></w:p>")).text == "a b"
+
+
+def test_an_equation_stays_in_its_line(read):
+    equation = "<m:oMath><m:r><m:t>{}</m:t></m:r></m:oMath>"
+    body = _p("If ", equation.format("x=1"), " and ", equation.format("y=2"), " then")
+    body += _p(f"<m:oMathPara>{equation.format('z=3')}</m:oMathPara>")
+
+    assert read(office.docx(body)).text == "If $x=1$ and $y=2$ then\n\n$$z=3$$"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.htm", "<html><body><p>An <b>inner</b> text</p></body></html>"),
+        ("a.txt", "An **inner** text"),
+        ("a.rtf", r"{\rtf1 An {\b inner} text}"),
+        ("a.docx", office.docx(_p("An **inner** text"))),
+        (
+            "a.mht",
+            "MIME-Version: 1.0\nContent-Type: multipart/related; boundary=x\n\n--x\n"
+            "Content-Type: text/html\n\n<p>An <b>inner</b> text</p>\n--x--",
+        ),
+    ],
+)
+def test_a_file_within_it_is_read_where_it_stands(read, name, content):
+    data = office.docx(
+        _p("Ahead") + '<w:altChunk r:id="c0"/>' + _p("Behind"), {name: ("aFChunk", content)}
+    )
+    extracted = read(data)
+
+    assert extracted.text == "Ahead\n\nAn **inner** text\n\nBehind"
+    assert not extracted.warnings
+
+
+def test_a_file_within_it_that_cannot_be_read_is_told(read):
+    chunk = '<w:altChunk r:id="c0"/>'
+    data = office.docx(chunk + chunk + _p("Behind"), {"a.docx": ("aFChunk", b"PK\3\4 torn")})
+
+    assert read(data).text == "Behind"
+    assert list(read(data).warnings) == ["A file that was put into it as a whole cannot be read."]
+
+
+def test_of_a_picture_only_what_is_said_of_it_is_text(read):
+    def pictured(document):
+        for words in ("", "Pears on a *table*"):
+            document.add_picture(io.BytesIO(pictures.encoded(Image.new("L", (9, 9)))))
+            document.inline_shapes[-1]._inline.docPr.set("descr", words)
+        document.add_paragraph("End")
+
+    assert read(samples.word(pictured)).text == "Pears on a *table*\n\nEnd"

@@ -1,9 +1,7 @@
 """DOCX without the runs that Word does not show: hidden ones, white ones on white, and those that
 were moved away under track changes."""
 
-import io
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
@@ -27,35 +25,46 @@ _AS_WRITTEN = re.compile(
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<")
 
 
-def unveil(package: Package, data: bytes) -> tuple[bytes, int]:
-    """The file without them, and how many characters they have; itself if there are none."""
+@dataclass(frozen=True, slots=True)
+class Unveiled:
+    """What of a DOCX says something: the text and its notes."""
+
+    main: str
+    notes: Mapping[str, str]
+    """their parts, by kind: `footnote` …"""
+    sources: Mapping[str, bytes]
+    """in UTF-8, by part, without hidden runs"""
+    changed: frozenset[str]
+    """parts that have been some"""
+    hidden: int
+    """characters of them"""
+
+
+def unveil(package: Package) -> Unveiled:
     main = _ooxml.main_part(package)
     relations = _ooxml.relations(package, main).values()
-    related = [_first(package, relations, kind) for kind in _PARTS]
+    notes = {kind[:-1]: part for kind in _PARTS if (part := _first(package, relations, kind))}
     part = _first(package, relations, "styles")
     formats = package.read(part) if part else None
     sources = {
-        part: _as_utf8(package.read(part)) for part in (main, *related) if part in package.names
+        part: _as_utf8(package.read(part))
+        for part in (main, *notes.values())
+        if part in package.names
     }
+    changed: set[str] = set()
+    hidden = 0
     if not _may_vanish(formats or b"") and not any(map(_may_hide, sources.values())):
         for source in sources.values():
             _xml.check(source)
-        return data, 0
-    styles = _read_styles(formats)
-    changed: dict[str, bytes] = {}
-    hidden = 0
-    for part, source in sources.items():
-        found = _Runs(source, styles)
-        if found.cuts:
-            hidden += found.characters
-            changed[part] = _without(source, found.cuts)
-    if not changed:
-        return data, 0
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name in package.names:
-            archive.writestr(name, changed[name] if name in changed else package.read(name))
-    return out.getvalue(), hidden
+    else:
+        styles = _read_styles(formats)
+        for part, source in sources.items():
+            found = _Runs(source, styles)
+            if found.cuts:
+                hidden += found.characters
+                changed.add(part)
+                sources[part] = _without(source, found.cuts)
+    return Unveiled(main, notes, sources, frozenset(changed), hidden)
 
 
 def _first(package: Package, relations: Iterable[_ooxml.PartRelation], kind: str) -> str | None:

@@ -3,6 +3,7 @@
 import io
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Mapping
 from xml.parsers import expat
 
@@ -13,7 +14,11 @@ from recollect.model import Blob, Extracted
 
 _CONTENT = "content.xml"
 _PARAGRAPHS = ("text:p", "text:h")
-_REWRITTEN = frozenset({*_PARAGRAPHS, "draw:g", "draw:text-box"})
+_NOTES = {"text:note": "", "office:annotation": "comment"}
+_BLOCKS = frozenset({*_PARAGRAPHS, "text:list", "table:table"})
+_NEEDS = (b"<draw:", b"<text:s", b"<text:note", b"<office:annotation", b"<text:ruby")
+_DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
+_REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, _DELETED, _AID, _BODY, "draw:g", "draw:text-box"})
 _TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _MOST_SPACES = 100
 
@@ -21,7 +26,7 @@ _MOST_SPACES = 100
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
-    if b"<draw:" not in source and b"<text:s" not in source:
+    if not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -33,7 +38,8 @@ def extract(blob: Blob) -> Extracted:
 
 def _plain(source: bytes) -> bytes:
     """The same without what xberg does not understand (OpenDocument 1.3 part 3): it drops spaces
-    (6.1.3) and groups of shapes (10.3.15), and reads boxes within a paragraph (10.4.3) twice.
+    (6.1.3) and groups of shapes (10.3.15), reads boxes within a paragraph (10.4.3) twice, refers
+    to notes (6.3, 14.1) where they are not, and breaks words with their reading aids (6.4).
     """
     parser = expat.ParserCreate()
     rewriting = _Rewriting(source, parser)
@@ -57,6 +63,11 @@ class _Rewriting:
         """the text, and that of each open box"""
         self._behind: list[list[bytes]] = []
         """of each open paragraph"""
+        self._notes: list[bytes] = []
+        self._counts = Counter[str]()
+        self._labels: list[str] = []
+        """of the open notes; empty once their text has begun"""
+        self._deleted = 0
         self._is_empty = False
         """whether the tag that ends next ended itself"""
 
@@ -68,18 +79,33 @@ class _Rewriting:
         here = self._parser.CurrentByteIndex
         tag = _TAG.match(self._source, here) if name in _REWRITTEN else None
         self._is_empty = bool(tag and tag[0].endswith(b"/>"))
-        if name == "text:s":
+        if name in _BLOCKS and self._labels and self._labels[-1]:
+            self._start_text(here, tag.end() if tag and not self._is_empty else None)
+        if self._is_empty:
+            return
+        if name in _NOTES and not self._deleted:
+            self._counts[_NOTES[name]] += 1
+            self._labels.append(f"[^{_NOTES[name]}{self._counts[_NOTES[name]]}]")
+            self._write(here)
+            self._sinks[-1].append(self._labels[-1].encode())
+            self._sinks.append([])
+        elif name == _AID:
+            self._write(here)
+            self._sinks.append([])
+        elif name == _DELETED:
+            self._deleted += 1
+        elif name == "text:s":
             self._write(here)
             count = attributes.get("text:c", "1")
             spaces = int(count) if count.isdecimal() and len(count) < 4 else 1
             self._sinks[-1].append(b" " * min(spaces, _MOST_SPACES))
-        elif tag is None or self._is_empty:
+        elif tag is None:
             return
         elif name == "draw:g":
             self._section(here + 1)
         elif name in _PARAGRAPHS:
             self._behind.append([])
-        elif self._behind:
+        elif name == "draw:text-box" and self._behind:
             self._write(here)
             self._sinks.append([])
             self._at = tag.end()
@@ -88,6 +114,19 @@ class _Rewriting:
         here = self._parser.CurrentByteIndex
         if self._is_empty:
             self._is_empty = False
+        elif name in _NOTES and not self._deleted:
+            self._end_note(here)
+        elif name == _BODY and not self._deleted:
+            self._write(here)
+            self._at = self._end_of(here)
+        elif name == _AID:
+            self._sinks.pop()
+            self._at = self._end_of(here)
+        elif name == _DELETED:
+            self._deleted -= 1
+        elif name == "office:text":
+            self._write(here)
+            self._sinks[-1] += self._notes
         elif name == "draw:g":
             self._section(here + 2)
         elif name in _PARAGRAPHS:
@@ -97,6 +136,24 @@ class _Rewriting:
             self._write(here)
             self._behind[-1] += self._sinks.pop()
             self._at = self._end_of(here)
+
+    def _start_text(self, here: int, end: int | None) -> None:
+        """What stands ahead of it in a note is its sign, or who wrote it when."""
+        self._write(here)
+        label = self._labels[-1].encode() + b": "
+        self._labels[-1] = ""
+        if end is not None:
+            self._sinks[-1][:] = [self._source[here:end], label]
+            self._at = end
+        else:
+            self._sinks[-1][:] = [b"<text:p>", label, b"</text:p>"]
+
+    def _end_note(self, here: int) -> None:
+        self._write(here)
+        text = self._sinks.pop()
+        if not self._labels.pop():
+            self._notes += text
+        self._at = self._end_of(here)
 
     def _section(self, at: int) -> None:
         self._write(at)

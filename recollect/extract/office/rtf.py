@@ -1,20 +1,20 @@
-"""RTF: Markdown with lists and tables. Hidden text of it is left out."""
+"""RTF: Markdown with lists and tables. Hidden text of it is left out, and what pages repeat."""
 
 import codecs
 import re
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
-from recollect.extract.office import _office
+from recollect.extract.office import _code_pages, _office
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _MARK = re.compile(
-    rb"[{}]|\\(?:[\\{}~_]|uc(\d)"
+    rb"[{}]|\\(?:\*\\(?:footnote|annotation)(?![a-z])|[\\{}~_]|uc(\d)"
     rb"|(?:emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
-    rb"|page|sect|column|deleted|mac)(?![a-z])[ ]?)"
+    rb"|page|sect|column|deleted|mac|(?:head|foot)er[lrf]?)(?![a-z])[ ]?)"
 )
 _CHARACTERS = {
     b"~": 0xA0, b"_": 0x2011, b"emspace": 0x2003, b"enspace": 0x2002, b"qmspace": 0x2005,
@@ -26,13 +26,20 @@ the rest within tables, whose rows it then no longer finds."""
 _WORDS = {
     b"page": b"par", b"sect": b"par", b"column": b"par",
     b"deleted": b"v", b"mac": b"ansi\\ansicpg10000",
+    **dict.fromkeys((b"header", b"headerl", b"headerr", b"headerf"), b"*\\header"),
+    **dict.fromkeys((b"footer", b"footerl", b"footerr", b"footerf"), b"*\\footer"),
 }  # fmt: skip
-"""what xberg does not know, in words that it does"""
+"""What xberg does not know, in words that it does. It takes headers and footers for text."""
 _PAIR = re.compile(
     rb"\\u(-(?:10[0-2]|9[2-9])\d\d|5(?:5[3-9]|6[0-3])\d\d)[ ]?(?:\\'[0-9a-fA-F]{2}|[^\\{}\s]){0,2}"
     rb"\\u(-?\d{4,5})(?!\d)"
 )
 """what may be a character beyond the first 65,536, in two halves"""
+_NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
+_LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
+"""the instruction of a field, which xberg takes for text within notes"""
+_BESIDE = re.compile(rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end))(?![a-z])[^{}]*+\}")
+"""what belongs to notes and marks; the same"""
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
 
@@ -41,7 +48,8 @@ def extract(blob: Blob) -> Extracted:
         raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(_plain(blob.data), MIME)
     # xberg escapes for Markdown what has no meaning in it, and names pictures that do not exist.
-    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", _PICTURE.sub("", extracted.text))
+    text = _LINK.sub("", _PICTURE.sub("", extracted.text))
+    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", text)
     title = _decoded(extracted.title, blob.data) if extracted.title else None
     return Extracted(text, title=title)
 
@@ -61,13 +69,16 @@ def _plain(data: bytes) -> bytes:
                 skips.pop()
         elif mark[1]:
             skips[-1] = int(mark[1])
+        elif word.startswith(b"*"):  # for readers that do not know it
+            return written[2:]
         elif word in _WORDS:
             return written.replace(word, _WORDS[word])
         elif word in _CHARACTERS:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
-    return _MARK.sub(plainly, _PAIR.sub(_joined, data))
+    known = _BESIDE.sub(b"", _code_pages.in_unicode(data))
+    return _MARK.sub(plainly, _PAIR.sub(_joined, known))
 
 
 def _joined(pair: re.Match[bytes]) -> bytes:
@@ -78,18 +89,27 @@ def _joined(pair: re.Match[bytes]) -> bytes:
 
 
 def _decoded(title: str, data: bytes) -> str:
-    """A title whose bytes beyond ASCII still stand as `\\'e4`."""
+    """A title whose characters beyond ASCII still stand as `\\'e4` or `\\u228?`."""
     page = _CODE_PAGE.search(data)
     encoding = f"cp{page[1].decode()}" if page else "cp1252"
     try:
         codecs.lookup(encoding)
     except LookupError:
         encoding = "cp1252"
+    title = _NUMBERED.sub(_counted, title)
     return re.sub(
         r"(?:\\'[0-9a-fA-F]{2}.?(?=\\')|\\'[0-9a-fA-F]{2})+",
         lambda run: _bytes(run[0]).decode(encoding, "replace"),
         title,
     )
+
+
+def _counted(run: re.Match[str]) -> str:
+    numbers = [int(number) for number in re.findall(r"\\u(-?\d+)", run[0])]
+    text = "".join(
+        [chr(number % 0x110000 if number >= 0 else number & 0xFFFF) for number in numbers]
+    )
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _bytes(run: str) -> bytes:

@@ -4,8 +4,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Literal
+from itertools import chain, islice
 
 from recollect.extract._text import decode
 from recollect.extract.office import _table
@@ -30,14 +29,9 @@ def extract(blob: Blob) -> Extracted:
     if delimiter is None:
         delimiter = _find_delimiter(list(islice(_lines(text), _SAMPLE_LINES)), blob)
     warnings: list[str] = []
-    try:
-        rows, places = _table.write(_table.lines(_rows(text, start, delimiter)))
-    except csv.Error:
-        # A cell has no end: a quotation mark at its beginning is but a sign.
-        rows, places = _table.write(
-            _table.lines(_rows(text, start, delimiter, quoting=csv.QUOTE_NONE))
-        )
-        warnings.append("A quotation mark in it is never closed; all were read as signs.")
+    rows, places = _table.write(
+        _table.lines(_rows(text, start, delimiter, warnings), titles=_table.TITLE_ROWS)
+    )
     return Extracted(rows, warnings=warnings, places=places, markdown=False)
 
 
@@ -84,15 +78,34 @@ def _find_delimiter(sample: Sequence[str], blob: Blob) -> str:
         return ","
 
 
-def _rows(
-    text: str, start: int, delimiter: str, *, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
-) -> Iterator[_table.Row]:
-    """Raises csv.Error for a cell that is too long."""
+def _rows(text: str, start: int, delimiter: str, warnings: list[str]) -> Iterator[_table.Row]:
+    """Where a cell has no end, the quotation mark at its beginning is but a sign, and so are those
+    after it; a warning says so."""
     csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.reader(_lines(text, start), delimiter=delimiter, quoting=quoting)
     is_tidy = _is_tidy(text, delimiter)
-    lines = 0
-    for number, row in enumerate(reader, 1):
+    # No text has a zero: at the end of a cell it tells that nothing closed this one.
+    reader = csv.reader(chain(_lines(text, start), "\0"), delimiter=delimiter)
+    number = lines = 0
+    while True:
+        try:
+            row = next(reader, ["\0"])
+        except csv.Error:  # the cell is too long, which no line is
+            if warnings:
+                raise
+            row = ["", "\0"]
+        if row and row[-1].endswith("\0"):
+            if len(row) == 1 and len(row[0]) == 1:
+                return
+            start += sum(map(len, islice(_lines(text, start), lines)))
+            reader = csv.reader(
+                chain(_lines(text, start), "\0"), delimiter=delimiter, quoting=csv.QUOTE_NONE
+            )
+            lines = 0
+            warnings.append(
+                "A quotation mark in it is never closed; from there on all were read as signs."
+            )
+            continue
+        number += 1
         # A row of several lines has their ends in its cells.
         if not is_tidy or reader.line_num > lines + 1:
             texts = [" ".join(cell.split()) for cell in row]

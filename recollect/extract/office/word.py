@@ -1,16 +1,81 @@
 """DOCX: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
+import functools
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+
 from recollect.errors import Permanent
-from recollect.extract import _ole, _zip
-from recollect.extract.office import _office, _veiled
+from recollect.extract import _magic, _ole, _zip
+from recollect.extract._text import decode
+from recollect.extract.office import _office, _ooxml, _plain_docx, _veiled, rtf
+from recollect.extract.web import _page, mail
 from recollect.model import Blob, Extracted
+
+_NESTING = 3
+_PICTURE = re.compile(r"!\[([^\[\]]*)\]\(media/[^()\s]*\)")
+_NAME = re.compile(r"(?:\w+ )?\w* ?\d+|(?i:\S+\.(?:jpe?g|png|gif|bmp|emf|wmf|tiff?|svg))|image|")
 
 
 def extract(blob: Blob) -> Extracted:
+    return _read(blob, 1)
+
+
+def _read(blob: Blob, depth: int) -> Extracted:
     if _ole.is_ole(blob.data):
         _ole.refuse_encrypted(blob.data)
         raise Permanent("it is an old DOC file, not DOCX", code="unsupported_kind")
-    data, hidden = _veiled.unveil(_zip.Package(blob.data), blob.data)
-    extracted = _office.read(data, _zip.DOCX)
-    warnings = [f"Hidden text was left out ({hidden:,} characters)."] if hidden else []
-    return Extracted(extracted.text, title=extracted.title, warnings=warnings)
+    package = _zip.Package(blob.data)
+    shown = _veiled.unveil(package)
+    warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
+    relations = _ooxml.relations(package, shown.main)
+
+    @functools.cache
+    def read_chunk(part: str | None) -> str:
+        try:
+            if part in package.names and depth < _NESTING:
+                return _chunk(package.read(part), depth + 1)
+        except Permanent:
+            pass
+        warnings.append("A file that was put into it as a whole cannot be read.")
+        return ""
+
+    plain = _plain_docx.plain(
+        shown.main,
+        shown.notes,
+        shown.sources,
+        lambda id: read_chunk(relations[id].target if id in relations else None),
+    )
+    changed = {**{part: shown.sources[part] for part in shown.changed}, **plain.parts}
+    extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
+    text = _PICTURE.sub(_described, plain.finished(extracted.text))
+    return Extracted(text, title=extracted.title, warnings=warnings)
+
+
+def _described(picture: re.Match[str]) -> str:
+    """What its author says of a picture; without that xberg has a name that Word gave it."""
+    return "" if _NAME.fullmatch(picture[1]) else picture[1]
+
+
+def _chunk(data: bytes, depth: int) -> str:
+    """The text of what another program put in as it was (ECMA-376 part 1, 17.17.2)."""
+    blob = Blob(data)
+    if _zip.is_zip(data):
+        return _read(blob, depth).text
+    if _magic.RTF.match(data):
+        return rtf.extract(blob).text
+    if _magic.mail(data[:1024]) or data.lstrip()[:13].lower() == b"mime-version:":
+        return mail.extract(blob).text
+    if data.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \r\n\t")[:1] == b"<":
+        return _page.read_letter(data, "text/html").text
+    return decode(data)
+
+
+def _with(package: _zip.Package, changed: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in package.names:
+            if name.endswith((".xml", ".rels")):  # pictures tell nothing, and may be damaged
+                archive.writestr(name, changed[name] if name in changed else package.read(name))
+    return out.getvalue()

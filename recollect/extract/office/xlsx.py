@@ -25,6 +25,10 @@ _NOT_A_PATTERN = re.compile(
     r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|General', re.IGNORECASE
 )
 
+_CODE = re.compile(r"""(?:[-+()/ 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\])*+(?=;|\Z)""")
+"""The format of a number with leading zeros, such as `00000` or `000-00-0000`."""
+_UNSHOWN = re.compile(r'_.|\[[^\]]*\]|["\\]')
+
 _LONGEST = 1e9
 """days; a larger number under a format of a length of time stays a number"""
 
@@ -66,9 +70,23 @@ def value_text(value: float, format: str | None, epoch: datetime) -> str:
         if moment.time() == datetime.min.time():
             return moment.date().isoformat()
         return moment.isoformat(" ", "seconds")
+    if format and "0" in format:
+        return _masked(value, format)
     if format in _ELAPSED.values() and abs(value) < _LONGEST:
         return ("-" if value < 0 else "") + _elapsed(round(abs(value) * 86_400), format)
     return _table.number_text(value)
+
+
+def _masked(value: float, mask: str) -> str:
+    """A whole number in the places that the zeros of a format are; more digits go ahead."""
+    places = mask.count("0")
+    if not 0 <= value < 1e15 or value != int(value):
+        return _table.number_text(value)
+    digits = str(int(value)).rjust(places, "0")
+    shown = iter(digits[len(digits) - places :])
+    first, rest = mask.split("0", 1)
+    filled = re.sub("0", lambda _: next(shown), f"0{rest}")
+    return f"{first}{digits[: len(digits) - places]}{filled}".strip()
 
 
 def _elapsed(seconds: int, unit: str | None) -> str:
@@ -82,13 +100,18 @@ def _elapsed(seconds: int, unit: str | None) -> str:
 
 
 def format_of(code: str) -> str | None:
-    """What a number format makes of a number: `date`, `hours`, `percent`, or nothing special."""
+    """What a number format makes of a number: `date`, `hours`, `percent`, a mask with the zeros
+    that lead (`000-00-0000`), or nothing special."""
     pattern = _NOT_A_PATTERN.sub("", code).lower()
     if elapsed := re.search(r"\[[hms]", pattern):
         return _ELAPSED[elapsed[0]]
     if "%" in pattern:
         return _PERCENT
-    return _DATE if re.search("[dmyhs]", pattern) else None
+    if re.search("[dmyhs]", pattern):
+        return _DATE
+    padded = _CODE.match(code)
+    mask = _UNSHOWN.sub("", padded[0]) if padded else ""
+    return mask if mask.count("0") > 1 else None
 
 
 def epoch(from_1904: bool) -> datetime:

@@ -159,6 +159,9 @@ def _read_whole(source: str) -> Whole:
         link.unwrap()
     for image in page.css("img, image"):
         image.replace_with(image.attributes.get("alt") or "")
+    for drawing in outermost(page.css("svg")):
+        # The converter would write one out in base64.
+        drawing.replace_with(" ".join(drawing.text(separator=" ").split()))
     return Whole(_markdown(page.body, None) if page.body else "", title, hidden)
 
 

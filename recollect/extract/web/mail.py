@@ -1,8 +1,12 @@
-"""EML: who wrote to whom, when, about what, then the message; its attachments by their names."""
+"""Mails: who wrote to whom, when, about what, then the message; its attachments by their names.
+
+One by one (EML, EMLX, MHTML), or those of a whole folder (mbox).
+"""
 
 import base64
 import email
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
@@ -16,16 +20,46 @@ from recollect.model import Blob, Extracted
 
 MAX_PARTS = 1_000
 MAX_NESTING = 5
+_SIZE = re.compile(rb"(\d{1,9})[ \t]*\r?\n(?=[A-Za-z-]+:)")
+_ENVELOPE = re.compile(
+    rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\d\d:\d\d[^\n]*\n(?=[A-Za-z-]+:|>From )"
+)
+_ESCAPED = re.compile(rb"^>From ", re.MULTILINE)
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 
 
 def extract(blob: Blob) -> Extracted:
     # RFC 5322 has ASCII lines; a message saved from a program may begin with a byte order mark.
-    message = email.message_from_bytes(blob.data.removeprefix(b"\xef\xbb\xbf").lstrip())
-    reading = _Reading()
-    text = reading.read(message, 0)
-    title = _header(message, "Subject") or None
-    return Extracted(text, title=title, warnings=reading.warnings())
+    data = blob.data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if size := _SIZE.match(data):  # Apple Mail: settings stand behind the message
+        data = data[size.end() :][: int(size[1])]
+    starts = [match.start() for match in _ENVELOPE.finditer(data)]
+    if len(starts) < 2 or starts[0]:
+        message = email.message_from_bytes(data)
+        reading = _Reading()
+        text = reading.read(message, 0)
+        return Extracted(
+            text, title=_header(message, "Subject") or None, warnings=reading.warnings()
+        )
+    return _read_folder(data, starts)
+
+
+def _read_folder(data: bytes, starts: Sequence[int]) -> Extracted:
+    """All messages of a folder (RFC 4155), each under its subject."""
+    written: list[str] = []
+    warnings: dict[str, None] = {}
+    size = 0
+    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+        body = _ESCAPED.sub(b"From ", data[start:end])
+        message = email.message_from_bytes(body)
+        reading = _Reading()
+        text = f"## {_header(message, 'Subject') or 'No subject'}\n\n{reading.read(message, 0)}"
+        written.append(text)
+        warnings |= dict.fromkeys(reading.warnings())
+        size += len(text) + 2
+        if size > TEXT_BYTES:
+            break
+    return Extracted("\n\n".join(written), warnings=list(warnings))
 
 
 class _Reading:
