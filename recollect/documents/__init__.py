@@ -52,6 +52,7 @@ from recollect.documents._finishing import (
     unpacked,
 )
 from recollect.documents._queue import (
+    LONGEST_LEASE,
     MOST_AHEAD,
     TURNS_KEPT,
     DocumentTurn,
@@ -126,6 +127,7 @@ __all__ = [
     "BELOW",
     "COLUMNS",
     "DIRECT",
+    "LONGEST_LEASE",
     "MOST_AHEAD",
     "MOST_KEPT",
     "SWEPT",
