@@ -297,9 +297,12 @@ def farewells(tx: Tx, provider: str) -> list[Farewell]:
     return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
 
 
-def say_now(tx: Tx, id: str, sealed: str) -> None:
-    """With more to say."""
-    tx.execute("update farewells set sealed = %s, due_at = now() where id = %s", (sealed, id))
+def say_more(tx: Tx, id: str, sealed: str, *, now: bool) -> None:
+    tx.execute(
+        "update farewells set sealed = %s, due_at = case when %s then now() else due_at end"
+        " where id = %s",
+        (sealed, now, id),
+    )
     db.notify(tx)
 
 
