@@ -55,7 +55,8 @@ def new_key(org: OrgId, data: bytes) -> str:
 
 
 def open_blobs(url: str, *, used: bool = False) -> Blobs:
-    """The store of a `file://` or `s3://` URL; raises SetupError for any other.
+    """The store of a `file://` or `s3://` URL; raises SetupError for any other, and for a folder
+    that cannot be used.
 
     `used`: it was opened before, so a folder that is there without its note is away.
     """
@@ -96,17 +97,22 @@ def identity(url: str) -> str:
     parts = urlsplit(url)
     said = f"{parts.netloc}/{parts.path.strip('/')}"
     if parts.scheme == "file":
-        note = Path(unquote(parts.path)) / NOTE
-        try:
-            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            said = _noted(note)
-        except OSError as error:
-            raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
+        said = _noted(Path(unquote(parts.path)))
     return hashlib.sha256(f"{parts.scheme}:{said}".encode()).hexdigest()[:8]
 
 
-def _noted(note: Path) -> str:
-    """What a note says; of several processes that make it, the first one's."""
+def _noted(root: Path) -> str:
+    """What the note of a folder says; both are made if they are not there, the note by the first of
+    several processes. Raises SetupError."""
+    note = root / NOTE
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _first_note(note)
+    except OSError as error:
+        raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
+
+
+def _first_note(note: Path) -> str:
     if not note.exists():
         draft = note.with_name(f"{NOTE}.{secrets.token_hex(8)}")
         draft.write_text(secrets.token_hex(16))
@@ -131,8 +137,7 @@ class FolderBlobs:
     def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
         if not (used and root.exists()):
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _noted(root / NOTE)
+            _noted(root)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()

@@ -14,6 +14,7 @@ from recollect.errors import LeaseLost
 
 Held = Iterable[tuple[str, int]]
 """Ids of rows with the numbers of their claims."""
+SPARE = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,12 @@ class Leases:
     order: LiteralString | None = None
     """in which rows `d` are locked, if not in that of their ids"""
 
-    def renew(self, tx: Tx, held: Held, lease: timedelta) -> None:
-        """The heartbeat: renew the leases that are still ours."""
+    def renew(self, tx: Tx, held: Held, lease: timedelta, *, spare: timedelta = SPARE) -> None:
+        """The heartbeat: renew the leases that are still ours; `spare`: up to which a longer one
+        stays."""
         # A row that is locked is being finished; waiting for it would starve the other leases.
-        self._set(tx, held, "due_at = now() + %s", [lease], "skip locked")
+        longer = "due_at = greatest(now() + %s, least(d.due_at, now() + %s))"
+        self._set(tx, held, longer, [lease, spare], "skip locked")
 
     def release(self, tx: Tx, held: Held, back: LiteralString) -> None:
         """Give back what is still ours, due at once; `back` sets what else that takes."""

@@ -53,6 +53,7 @@ from recollect.documents._finishing import (
     unpacked,
 )
 from recollect.documents._queue import (
+    LONGEST_LEASE,
     MOST_AHEAD,
     TURNS_KEPT,
     DocumentTurn,
@@ -127,6 +128,7 @@ __all__ = [
     "BELOW",
     "COLUMNS",
     "DIRECT",
+    "LONGEST_LEASE",
     "MOST_AHEAD",
     "MOST_KEPT",
     "SWEPT",

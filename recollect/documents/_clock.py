@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recollect.db import Tx
+from recollect.documents._queue import LONGEST_LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ def recall(tx: Tx, *, lease: timedelta) -> int:
         "   else now() + %(lease)s end"
         " from (select id from documents where due_at > now() and case status"
         "  when 'queued' then updated_at > now() + interval '1 minute'"
-        "  else due_at > now() + %(lease)s * 10 end for update skip locked) old"
+        "  else due_at > now() + %(longest)s end for update skip locked) old"
         " where d.id = old.id",
-        {"lease": lease},
+        {"lease": lease, "longest": max(10 * lease, LONGEST_LEASE)},
     )
     return done.rowcount

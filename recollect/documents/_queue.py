@@ -26,6 +26,8 @@ from recollect.model import (
 )
 
 _LEASES = Leases("documents", "d.status = 'processing'", order=ORDER)
+LONGEST_LEASE = timedelta(minutes=30)
+"""of work that goes on when heartbeats have ended"""
 TURNS_KEPT = 100
 """organisations of which a worker remembers the tag whose turn was last"""
 NOTE = 4_000
@@ -243,7 +245,8 @@ def advance(tx: Tx, claim: Claim, stage: Stage, *, lease: timedelta) -> None:
 
 def renew(tx: Tx, claims: Sequence[Claim], *, lease: timedelta) -> None:
     """The heartbeat: renew the leases that are still ours."""
-    _LEASES.renew(tx, [(one.document.id, one.number) for one in claims], lease)
+    held = [(one.document.id, one.number) for one in claims]
+    _LEASES.renew(tx, held, lease, spare=LONGEST_LEASE)
 
 
 def retry(tx: Tx, claim: Claim, failure: Failure, after: timedelta, *, free: bool = False) -> None:

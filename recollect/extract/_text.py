@@ -9,6 +9,8 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
+from recollect.model import codec_of
+
 TEXT_BYTES = 20_000_000
 """Most UTF-8 bytes of text that one document may give."""
 
@@ -20,6 +22,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:+-]+)", re.IGNORECASE)
+_WESTERN = "cp1252"
 _SAMPLE = 65_536
 _TELLING = 4_096
 _NOT_ASCII = re.compile(rb"(?m)^[^\n\x80-\xff]*+[\x80-\xff][^\n]*+\n?")
@@ -99,8 +103,9 @@ def looks_like_text(head: bytes) -> bool:
     return _count(head, _NOT_OF_TEXT) * 50 <= len(head)
 
 
-def decode(data: bytes) -> str:
-    """Text of bytes: by byte order mark, else UTF-8, else by what they look like. Never fails."""
+def decode(data: bytes, mime: str | None = None) -> str:
+    """Text of bytes: by byte order mark, else UTF-8, else as the type says, else by what they look
+    like. Never fails."""
     for bom, encoding in _BOMS:
         if data.startswith(bom):
             return data.decode(encoding, "replace")
@@ -111,7 +116,14 @@ def decode(data: bytes) -> str:
     # What stands undecoded at the end is a character that was cut in two.
     if not (doubtful := text.count("\ufffd")) or doubtful * 20 < _count(data[:cut], _HIGH):
         return text
-    return data.decode(guess_encoding(data), "replace")
+    return data.decode(_told_encoding(mime) or guess_encoding(data), "replace")
+
+
+def _told_encoding(mime: str | None) -> str | None:
+    """Not that of Western Europe, which servers say of whatever they have."""
+    found = _CHARSET.search(mime or "")
+    codec = codec_of(found[1]) if found else None
+    return None if codec is None or codec.startswith(("utf", _WESTERN)) else codec
 
 
 def guess_encoding(data: bytes) -> str:

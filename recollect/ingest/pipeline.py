@@ -59,9 +59,9 @@ BRIEF = 0.25
 LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
-STRETCH = timedelta(minutes=30)
-"""What a part of a recording may take to be heard, with its wait for others: the lease of one that
-takes longer than heartbeats go on."""
+LATE = timedelta(hours=1)
+"""From when on each part of a recording asks for the longest lease: heartbeats go on for two hours,
+and what is held for so long is held for as long if its worker dies."""
 SPOOLED = 8_000_000
 """Bytes of the files of an archive that are held in memory; more go to a file without a name."""
 
@@ -147,10 +147,11 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
     synced = claim.content.source_id is not None
     # What came out of an archive is a file like any other, never an archive of its own.
     into = spool if claim.document.archive_id is None else None
+    alive = partial(_prolong, app, claim, time.monotonic())
     extracted = (
-        _synced(app, claim, into)
+        _synced(app, claim, into, alive)
         if synced
-        else read(app, claim.document.org_id, claim.content, into, partial(_prolong, app, claim))
+        else read(app, claim.document.org_id, claim.content, into, alive)
     )
     extracted = _titled(claim.content, extracted)
     clock.lap(Stage.EXTRACTING)
@@ -246,7 +247,7 @@ def _titled(content: Content, extracted: Extracted) -> Extracted:
     return replace(extracted, title=extracted.title or _title(content, extracted.text))
 
 
-def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
+def _synced(app: App, claim: Claim, into: IO[bytes] | None, alive: Alive) -> Extracted:
     """What a connection brings: its listing, or a fetch. Its title is that of the provider."""
     content, title = claim.content, claim.document.title
     if content.text is not None:
@@ -255,9 +256,7 @@ def _synced(app: App, claim: Claim, into: IO[bytes] | None) -> Extracted:
     if isinstance(found, Extracted):
         extracted = replace(found, text=storable(found.text), title=storable(found.title))
     else:
-        extracted = _extract(
-            app, claim.document.org_id, found, None, into, partial(_prolong, app, claim)
-        )
+        extracted = _extract(app, claim.document.org_id, found, None, into, alive)
     kind = extracted.kind if content.kind == "text" else content.kind
     return replace(extracted, title=title or extracted.title, kind=kind)
 
@@ -358,10 +357,12 @@ def _advance(app: App, claim: Claim, stage: Stage) -> None:
         documents.advance(tx, claim, stage, lease=app.lease)
 
 
-def _prolong(app: App, claim: Claim) -> None:
+def _prolong(app: App, claim: Claim, began: float) -> None:
     """A sign of life: a recording of four hours may take longer than any other attempt."""
+    is_late = time.monotonic() - began >= LATE.total_seconds()
+    lease = max(app.lease, documents.LONGEST_LEASE) if is_late else app.lease
     with suppress(Unavailable), app.db.begin() as tx:  # hours of work outlive an outage
-        documents.advance(tx, claim, Stage.EXTRACTING, lease=max(app.lease, STRETCH))
+        documents.advance(tx, claim, Stage.EXTRACTING, lease=lease)
 
 
 @contextmanager

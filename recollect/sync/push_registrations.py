@@ -63,13 +63,17 @@ def add_registration(
 ) -> None:
     """Before the provider is asked, since its handshake may come before its answer.
 
-    Should we be cut off before that answer, it is made again.
+    Should we be cut off before that answer, it is made again. Raises NotFoundError when its
+    connection is gone.
     """
-    tx.execute(
+    done = tx.execute(
         "insert into registrations (id, connection_id, resource, secret, url, renew_at)"
-        " values (%s, %s, %s, %s, %s, now() + interval '10 minutes')",
-        (id, connection, resource, secret, url),
+        " select %s, c.id, %s, %s, %s, now() + interval '10 minutes'"
+        " from connections c where c.id = %s for key share",
+        (id, resource, secret, url, connection),
     )
+    if not done.rowcount:
+        raise NotFoundError("Connection not found", f"no connection {connection!r}")
 
 
 def keep_registration(
@@ -297,9 +301,12 @@ def farewells(tx: Tx, provider: str) -> list[Farewell]:
     return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
 
 
-def say_now(tx: Tx, id: str, sealed: str) -> None:
-    """With more to say."""
-    tx.execute("update farewells set sealed = %s, due_at = now() where id = %s", (sealed, id))
+def say_more(tx: Tx, id: str, sealed: str, *, now: bool) -> None:
+    tx.execute(
+        "update farewells set sealed = %s, due_at = case when %s then now() else due_at end"
+        " where id = %s",
+        (sealed, now, id),
+    )
     db.notify(tx)
 
 

@@ -22,13 +22,23 @@ from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, 
 
 LOG = log.get("sync")
 PUSH_RETRY = timedelta(hours=1)
+ENDED = (NotFoundError, LeaseLost, Permanent, Reauthorize, SetupError)
+"""What ends the asking; LeaseLost also where the worker stops."""
 
 
 def register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
     """After a sync: make sure that pushes are registered for all that the connection watches.
 
-    What fails is noted and tried again; polling goes on meanwhile.
+    What fails is noted and tried again; polling goes on meanwhile. A connection that is gone, or
+    has lost its authorization, has nothing to register.
     """
+    try:
+        _register(app, claim, stop)
+    except ENDED as error:
+        LOG.info("pushes are off", connection=claim.connection.id, reason=str(error))
+
+
+def _register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
     connection = claim.connection
     connector = connectors.get(connection.provider)
     if not connector.pushes:

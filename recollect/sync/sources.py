@@ -558,8 +558,8 @@ def _farewell_of(
 
 
 def say_off(tx: Tx, app: App, provider: str, made: Registration) -> bool:
-    """Add a registration to the farewell of its connection, which has waited for it; False if none
-    does."""
+    """Add a registration to the farewell of its connection, which has waited for it and is said
+    once it waits for no other; False if none does."""
     keys = secret_keys(app.config)
     for farewell in push_registrations.farewells(tx, provider):
         place = ("farewell", farewell.id)
@@ -569,8 +569,9 @@ def say_off(tx: Tx, app: App, provider: str, made: Registration) -> bool:
             continue
         if made.id in told.get("awaited", ()):
             told["registrations"].append(_told_registration(made))
+            told["awaited"].remove(made.id)
             sealed = encryption.seal(keys, json.dumps(told), place=place)
-            push_registrations.say_now(tx, farewell.id, sealed)
+            push_registrations.say_more(tx, farewell.id, sealed, now=not told["awaited"])
             return True
     return False
 

@@ -302,7 +302,7 @@ def chores(app: App, stop: threading.Event) -> None:
         with enduring(LOG.bind(connection=one.registration.connection_id, pushes="off")):
             try:
                 registering.renew(app, one, stop)
-            except (Permanent, Reauthorize, SetupError, LeaseLost) as error:
+            except registering.ENDED as error:
                 LOG.warning(
                     "pushes are off", connection=one.registration.connection_id, reason=str(error)
                 )

@@ -19,9 +19,12 @@ from starlette.testclient import TestClient
 from recollect import encryption
 from recollect.api import create_app
 from recollect.app import App, secret_keys
-from recollect.model import Org, Plan, Tenant
+from recollect.connectors.pushes import Registration
+from recollect.documents import DocumentTurn
+from recollect.errors import NotFoundError
+from recollect.model import ConnectionId, Org, Plan, Tenant
 from recollect.orgs import orgs
-from recollect.sync import connection_queue, connections, push_registrations, sources
+from recollect.sync import connection_queue, connections, push_registrations, registering, sources
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import plain_client, serving
@@ -340,6 +343,59 @@ def test_28_a_registration_that_is_under_way_at_the_end_is_taken_back(loud: Loud
     assert loud.provider == "gmail" or loud.peer.registrations() == set()
     with loud.app.db.begin() as tx:
         assert tx.execute("select from farewells").rowcount == 0
+
+
+@every("loud", conforming("renewed"), indirect=True)
+def test_28_a_connection_that_is_gone_has_nothing_to_register(loud: Loud) -> None:
+    loud.connect()
+    loud.due()
+    with loud.app.db.begin() as tx:
+        [claim] = connection_queue.claim(tx, lease=loud.app.lease, limit=1, turn=DocumentTurn())
+        tenant = Tenant(loud.org.id)
+        ended = [connections.get(tx, tenant, loud.id, lock=True)]
+        sources.end(tx, loud.app, tenant, ended, with_documents=True)
+
+    registering.register(loud.app, claim, Hurried())
+    syncs.chores(loud.app, Hurried())
+
+    assert loud.peer.registrations() == set()
+    with loud.app.db.begin() as tx, pytest.raises(NotFoundError):
+        push_registrations.add_registration(
+            tx, "one", ConnectionId(loud.id), "another", secret="", url="https://a.org/"
+        )
+
+
+@every("loud", conforming("renewed"), indirect=True)
+def test_28_a_farewell_waits_for_all_registrations_that_are_under_way(loud: Loud) -> None:
+    assert loud.peer.registers is not None
+    loud.connect()
+    other = Registration(loud.id, ConnectionId(loud.id), "another", "", "https://a.org/")
+
+    def end(body: bytes) -> bytes:
+        tenant = Tenant(loud.org.id)
+        with loud.app.db.begin() as tx:
+            push_registrations.add_registration(
+                tx, other.id, other.connection_id, other.resource, secret="", url=other.url
+            )
+            ended = [connections.get(tx, tenant, loud.id, lock=True)]
+            sources.end(tx, loud.app, tenant, ended, with_documents=True)
+        return body
+
+    def due() -> list[bool]:
+        with loud.app.db.begin() as tx:
+            rows = tx.execute("select due_at <= now() as due from farewells").fetchall()
+        return [row["due"] for row in rows]
+
+    loud.peer.proxy.on(loud.peer.registers, alter=end)
+    loud.due()
+    syncs.drain(loud.app, Hurried())
+
+    assert due() == [False]
+    with loud.app.db.begin() as tx:
+        assert sources.say_off(tx, loud.app, loud.provider, other)
+    assert due() == [True]
+    with loud.app.db.begin() as tx:
+        tx.execute("delete from farewells")
 
 
 @every("loud", conforming("lost"), indirect=True)

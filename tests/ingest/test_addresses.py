@@ -6,12 +6,27 @@ from recollect.model import Content, OrgId
 from tests.fakes.website import Website
 
 
-def test_a_page_is_in_the_charset_that_its_server_names(app: App):
+def read(app: App, body: bytes, mime: str) -> str:
     with Website() as web:
-        body = "<!doctype html><title>x</title><p>Zażółć gęślą</p>".encode("cp1250")
-        web.page("/", body, mime="text/html; charset=windows-1250")
+        web.page("/", body, mime=mime)
         url = web.url("/")
+        return pipeline.read(app, OrgId("org"), Content("text", b"", text=url, url=url)).text
 
-        found = pipeline.read(app, OrgId("org"), Content("text", b"", text=url, url=url))
 
-    assert found.text == "Zażółć gęślą"
+def test_a_page_is_in_the_charset_that_its_server_names(app: App):
+    body = "<!doctype html><title>x</title><p>Zażółć gęślą</p>".encode("cp1250")
+
+    assert read(app, body, "text/html; charset=windows-1250") == "Zażółć gęślą"
+
+
+def test_a_table_is_in_the_charset_that_its_server_names(app: App):
+    body = "a,b\nZażółć,2\n"
+
+    for data in (body.encode("iso-8859-2"), body.encode()):
+        assert read(app, data, 'text/csv; charset="ISO-8859-2"') == "a: Zażółć; b: 2"
+
+
+def test_a_text_is_what_it_looks_like_where_its_server_says_what_it_says_of_all(app: App):
+    text = "Съешь же ещё этих мягких французских булок, да выпей чаю."
+
+    assert read(app, text.encode("koi8-r"), "text/plain; charset=ISO-8859-1") == text

@@ -973,6 +973,38 @@ def on_database(terminal: Terminal, command: list[str], folder: Path, url: str |
     return done.err
 
 
+@pytest.mark.parametrize("command", ["backup", "export", "import"])
+def test_no_command_begins_a_new_store_where_the_files_are_away(
+    command: str,
+    new_place: Callable[..., App],
+    new_database: Callable[[], str],
+    terminal: Terminal,
+    tmp_path: Path,
+) -> None:
+    """As of a volume that is not mounted: the service would take it for its own from then on."""
+    app, bundle, files = new_place(), tmp_path / "bundle", tmp_path / "not mounted"
+    files.mkdir()
+    upload(app, new_org(app, orgs.DEFAULT), b"a file")
+    given = {
+        "RECOLLECT_DATABASE_URL": url_of(app),
+        "RECOLLECT_DATA_DIR": str(app.config.data_dir),
+        "RECOLLECT_EMBEDDER": "none",
+        "RECOLLECT_BLOB_URL": files.as_uri(),
+    }
+    if command == "import":
+        there = {**given, "RECOLLECT_BLOB_URL": (app.config.data_dir / "blobs").as_uri()}
+        assert terminal.run("export", str(bundle), **there).code == 0
+        given["RECOLLECT_DATABASE_URL"] = new_database()
+        assert terminal.run("orgs", "create", orgs.DEFAULT, **given).code == 0
+
+    done = terminal.run(command, str(bundle), **given)
+    terminal.run("--version", RECOLLECT_BLOB_URL=None, RECOLLECT_EMBEDDER=None)
+
+    assert done.code == 1
+    assert "the blob folder is away" in done.err
+    assert list(files.iterdir()) == []
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(
     new_place: Callable[..., App], terminal: Terminal, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect.blobs import NOTE, FolderBlobs, new_key, open_blobs
-from recollect.errors import Permanent, Unavailable
+from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.model import OrgId
 
 
@@ -66,6 +66,13 @@ def test_a_command_does_not_take_an_empty_folder_for_the_one_that_is_away(tmp_pa
     assert list(mounted.iterdir()) == []
     with pytest.raises(Permanent, match="missing"):
         open_blobs(fresh.as_uri(), used=True).get("org/aa/one")
+
+
+def test_a_folder_that_cannot_be_made_is_a_matter_of_settings(tmp_path: Path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(SetupError, match="cannot be read or written: Not a directory"):
+        open_blobs((tmp_path / "file/blobs").as_uri())
 
 
 def test_one_file_that_cannot_be_read_is_lost_and_the_store_is_not(tmp_path: Path):

@@ -21,7 +21,7 @@ _LONGEST_FIELD = 1_000_000
 
 
 def extract(blob: Blob) -> Extracted:
-    text = decode(blob.data).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    text = decode(blob.data, blob.mime).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     if _has_endless_line(text):
         warning = "A line is too long for a table; the file was read as plain text."
         return Extracted(text, warnings=[warning], markdown=False)

@@ -14,7 +14,7 @@ _DELIMITER = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--|\|={3,}|[,:!]={3,})\s*$")
 
 
 def extract(blob: Blob) -> Extracted:
-    lines = decode(blob.data).splitlines()
+    lines = decode(blob.data, blob.mime).splitlines()
     outline = Outline()
     language = ""
     number = 0

@@ -5,4 +5,6 @@ from recollect.model import Blob, Extracted
 
 
 def extract(blob: Blob) -> Extracted:
-    return Extracted(decode(blob.data), title=clean_line(blob.name or "") or None, markdown=False)
+    return Extracted(
+        decode(blob.data, blob.mime), title=clean_line(blob.name or "") or None, markdown=False
+    )

@@ -25,7 +25,7 @@ _INLINE = re.compile(r"\(data:[^()\s]{100,}\)")
 
 def extract(blob: Blob) -> Extracted:
     try:
-        notebook: object = _DECODER.decode(decode(blob.data).removeprefix("\ufeff"))
+        notebook: object = _DECODER.decode(decode(blob.data, blob.mime).removeprefix("\ufeff"))
     except JSONDecodeError as error:
         raise Permanent(f"it is not a notebook: not valid JSON (line {error.lineno})") from error
     cells = _cells(notebook)

@@ -19,7 +19,7 @@ _QUOTE = re.compile(r"[ \t]*#\+(?:begin|end)_\w+[^\n]*", re.IGNORECASE)
 
 
 def extract(blob: Blob) -> Extracted:
-    lines = decode(blob.data).splitlines()
+    lines = decode(blob.data, blob.mime).splitlines()
     outline = Outline()
     drawers, comments = _ends(lines, ":end:"), _ends(lines, "#+end_comment")
     number = 0

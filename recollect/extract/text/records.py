@@ -23,7 +23,7 @@ _SCAN = cast(Callable[[str, int], tuple[object, int]], cast(Any, _DECODER).scan_
 
 
 def extract(blob: Blob) -> Extracted:
-    text = decode(blob.data).removeprefix("\ufeff")
+    text = decode(blob.data, blob.mime).removeprefix("\ufeff")
     claims = ((blob.name or "").lower(), (blob.mime or "").partition(";")[0].strip().lower())
     if any(claim.endswith(_LINED) for claim in claims):
         return _read_lines(text)

@@ -14,7 +14,7 @@ _SHORTEST = 4
 
 
 def extract(blob: Blob) -> Extracted:
-    lines = decode(blob.data).splitlines()
+    lines = decode(blob.data, blob.mime).splitlines()
     outline = Outline()
     levels: dict[tuple[str, bool], int] = {}
     number = 0

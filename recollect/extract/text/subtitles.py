@@ -6,7 +6,7 @@ from recollect.model import Blob, Extracted
 
 
 def extract(blob: Blob) -> Extracted:
-    text = decode(blob.data)
+    text = decode(blob.data, blob.mime)
     segments = _captions.parse(text)
     if not segments:
         return Extracted(

@@ -10,7 +10,7 @@ _HEADING = re.compile(r"^ {0,3}# +(.*?)[ #]*$")
 
 
 def extract(blob: Blob) -> Extracted:
-    text = decode(blob.data)
+    text = decode(blob.data, blob.mime)
     return Extracted(text, title=first_heading(text) if _is_markdown(blob) else None)
 
 
