@@ -38,7 +38,7 @@ def edit_form(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> 
 @rooms.post("/console/documents/{id}/edit")
 async def edit(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     # Read here because the framework's own reading would end a long text at 1 MB.
-    async with request.form(max_fields=3_500, max_part_size=4 * EDITABLE) as form:
+    async with request.form(max_fields=3_500, max_part_size=intake.CONTENT_LIMIT) as form:
         typed = drafted(form)
         opened = storable(str(form.get("version", "")))
         return await run_in_threadpool(_edit, request, app, tenant, id, typed, opened)

@@ -288,6 +288,20 @@ def test_what_was_typed_is_kept_when_it_cannot_be_saved(
     assert sent(me, note.id, stale).status_code == 409
 
 
+def test_a_text_is_saved_however_long_the_new_one_is(
+    me: httpx.Client, app: App, tenant: Tenant, note: Document
+):
+    text = "It wades.\n\n" * 100_000
+    form = form_of(me, note.id)
+    refused = sent(me, note.id, {**form, "content": text, "tag": "no spaces"})
+    assert refused.status_code == 400
+    assert "It wades." in one(refused, "#content").text()
+
+    assert sent(me, note.id, {**form, "content": text}).status_code == 303
+    drain(app)
+    assert get(app, tenant, note.id).text == text.strip()
+
+
 def test_the_text_of_a_file_is_not_changed_by_a_form(me: httpx.Client, app: App, tenant: Tenant):
     file = upload(me, app, tenant, "a.md", b"# A heron", "text/markdown")
     drain(app)

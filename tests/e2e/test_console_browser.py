@@ -7,9 +7,10 @@ import pytest
 from recollect.app import App
 from recollect.model import Tenant
 from recollect.worker.processing import drain
-from tests.conftest import eventually
-from tests.console.test_console import PAYLOADS, add, all_of, hostile
+from tests.conftest import eventually, plain_client
+from tests.console.test_console import FORM, PAYLOADS, add, all_of, get, hostile
 from tests.e2e.browser import NEEDS_CHROMIUM, SOME, Tab, misfits, nameless
+from tests.e2e.conftest import cookie
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -277,6 +278,31 @@ def test_an_ended_session_is_told_and_not_asked_for_again(room: Tab, app: App, t
     eventually(lambda: "session has ended" in room.text("#say"))
 
     assert "queued" in room.text("tbody")
+
+
+def test_what_was_typed_outlives_the_session(
+    room: Tab, app: App, tenant: Tenant, site: str, key: str
+):
+    """Back leads to the sign-in, since no page is kept; the page that refuses says what to do."""
+    room.click("nav a[href='/console/add']")
+    room.type("#content", "The heron wades at dusk.")
+    room.send("Network.clearBrowserCookies")
+    room.click(".add .actions button")
+    told = room.text()
+    stored = all_of(app, tenant)
+    with plain_client(site, FORM) as http:
+        answer = http.post("/console/login", data={"key": key})
+    room.send("Network.setCookie", url=f"{site}/console", **cookie(answer))
+    room.js("window.left = true")
+    room.send("Page.reload")
+    room.arrived()
+
+    assert "load this page again" in told
+    assert room.js("location.pathname") == "/console/progress"
+    assert stored == []
+    [kept] = all_of(app, tenant)
+    drain(app)
+    assert get(app, tenant, kept.id).text == "The heron wades at dusk."
 
 
 @pytest.mark.parametrize("some", SOME)
