@@ -71,6 +71,29 @@ def test_what_is_added_is_watched_until_it_is_searchable(
     assert room.complaints == []
 
 
+def test_a_form_is_sent_once_however_often_it_is_clicked(room: Tab, site: str):
+    clicked = """
+      (() => {
+        let sent = 0;
+        addEventListener("submit", (event) => {
+          if (!event.defaultPrevented) sent += 1;
+          event.preventDefault();
+        });
+        const button = document.querySelector("main form button:not([type=button])");
+        button.click();
+        button.click();
+        return sent;
+      })()
+    """
+    for path, sent in (("add", 1), ("keys", 1), ("webhooks", 1), ("search", 2)):
+        room.open(f"{site}/console/{path}")
+        room.js(
+            "for (const field of document.querySelectorAll('[required]')) field.value = 'https://a.example'"
+        )
+
+        assert room.js(clicked) == sent, path
+
+
 CHOSEN = "[...document.querySelectorAll('[data-chosen] li')].map((row) => row.innerText)"
 
 
