@@ -23,6 +23,7 @@ from recollect.db import Tx
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
+    ConflictError,
     PermissionDeniedError,
     Refused,
     RequestError,
@@ -37,6 +38,11 @@ LOG = log.get("console")
 HOME = "/console"
 LOGIN = "/console/login"
 COOKIE = "recollect_session"
+ELSEWHERE = (
+    "this page belongs to another organisation than the one to which this browser is signed in now,"
+    " so nothing was done. Sign in there again in another tab, then load this page again: the"
+    " browser sends once more what you typed"
+)
 TAGS = 500
 """Tags offered in a field."""
 LIVE = "live"
@@ -125,6 +131,8 @@ class SignedInPage(PublicPage):
                 " this page again: the browser sends once more what you typed"
             )
         request.state.key = key
+        if request.method == "POST" and request.query_params.get("org", key.org.id) != key.org.id:
+            raise ConflictError("Conflict", ELSEWHERE)
         structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
         audit.act_as(key.id, key.org.id)
         async with request.app.state.turns.turn(key):

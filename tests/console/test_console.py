@@ -353,6 +353,22 @@ def test_what_is_refused_before_a_page_is_asked_is_told_by_a_page_too(me: httpx.
         assert "error" in httpx.get(site + path, trust_env=False).json()
 
 
+def test_a_form_of_another_organisation_does_nothing(me: httpx.Client, app: App, tenant: Tenant):
+    for path, sent in (
+        ("/console/add", {"content": "x"}),
+        ("/console/settings", {"workspacePrompt": "x"}),
+        ("/console/documents/apply", {"action": "failed"}),
+        ("/console/assistants/allow", {"decision": "allow"}),
+    ):
+        answer = me.post(f"{path}?org=other", data=sent)
+        assert answer.status_code == 409
+        assert "another organisation" in one(answer, ".lead").text()
+    assert all_of(app, tenant) == []
+
+    assert me.post(f"/console/add?org={tenant.id}", data={"content": "x"}).status_code == 303
+    assert len(all_of(app, tenant)) == 1
+
+
 def test_what_is_no_session_opens_nothing(browse: Callable[..., httpx.Client], app: App, org: Org):
     mine, secret = new_key(app, org)
     with app.db.begin() as tx:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from recollect.app import App
-from recollect.model import Tenant
+from recollect.model import Plan, Tenant
+from recollect.orgs import orgs
 from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client
 from tests.console.test_console import FORM, PAYLOADS, add, all_of, get, hostile
@@ -69,6 +70,36 @@ def test_what_is_added_is_watched_until_it_is_searchable(
     assert "The heron <b>wades</b> at dusk." in room.text(".drawn")
     assert "topic" in room.text(".facts")
     assert room.complaints == []
+
+
+def test_a_form_goes_to_the_organisation_of_its_page_or_nowhere(
+    room: Tab, app: App, tenant: Tenant, site: str, key: str
+):
+    """Another tab may be signed in to another organisation meanwhile."""
+    with app.db.begin() as tx:
+        other = orgs.create(tx, f"org-{orgs.random_id()}", Plan.ENTERPRISE)
+        _, secret = orgs.create_key(tx, other.id)
+
+    def sign_in(with_key: str) -> None:
+        with plain_client(site, FORM) as http:
+            answer = http.post("/console/login", data={"key": with_key})
+        room.send("Network.setCookie", url=f"{site}/console", **cookie(answer))
+
+    room.click("nav a[href='/console/add']")
+    room.type("#content", "The heron wades at dusk.")
+    sign_in(secret)
+    room.click(".add .actions button")
+    told = room.text()
+    nowhere = [*all_of(app, tenant), *all_of(app, Tenant(other.id))]
+    sign_in(key)
+    room.js("window.left = true")
+    room.send("Page.reload")
+    room.arrived()
+
+    assert "another organisation" in told
+    assert nowhere == []
+    [kept] = all_of(app, tenant)
+    assert kept.id in room.js("location.search")
 
 
 def test_a_form_is_sent_once_however_often_it_is_clicked(room: Tab, site: str):

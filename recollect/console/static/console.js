@@ -234,6 +234,16 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// --- a form goes to the organisation that its page shows; another tab may be signed in to another ---
+
+document.addEventListener("submit", ({ target }) => {
+  const { org } = document.documentElement.dataset;
+  if (!org || target.method !== "post") return;
+  const at = new URL(target.getAttribute("action"), location);
+  at.searchParams.set("org", org);
+  target.setAttribute("action", at.pathname + at.search);
+}, true);
+
 // --- a form is sent once, however often its button is clicked while the answer is on its way ---
 
 document.addEventListener("submit", (event) => {
