@@ -359,6 +359,28 @@ def test_what_was_typed_outlives_the_session(
     assert get(app, tenant, kept.id).text == "The heron wades at dusk."
 
 
+def test_what_is_written_from_the_right_is_read_from_the_right(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    document = add(app, tenant, "אנפה עומדת במים.\n\nA heron stands in water.")
+    drain(app)
+    ends = """
+      [...document.querySelectorAll("SELECTOR")].map((part) => {
+        const [range, text] = [document.createRange(), part.firstChild];
+        const left = (at) => {
+          range.setStart(text, at);
+          range.setEnd(text, at + 1);
+          return range.getBoundingClientRect().left;
+        };
+        return left(0) < left(text.length - 1) ? "left to right" : "right to left";
+      })
+    """
+    room.open(f"{site}/console/documents/{document.id}")
+    drawn = room.js(ends.replace("SELECTOR", ".drawn p"))
+
+    assert drawn == ["right to left", "left to right"]
+
+
 @pytest.mark.parametrize("some", SOME)
 def test_no_stored_script_ever_runs(room: Tab, app: App, tenant: Tenant, site: str, some: slice):
     made = hostile(app, tenant, PAYLOADS)
