@@ -82,6 +82,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.state.tokens = Visits(TOKENS)
     # Keys have threads of their own, too: what takes all others must not keep a check waiting.
     api.state.checks = CapacityLimiter(AHEAD)
+    api.state.error_page = None  # the console brings one
     api.state.paths = list[str]()  # told to those who ask for one that is much like them
     # Events first: their path looks like that of a document.
     # Hooks before connections: the callback's path looks like that of a connection.

@@ -28,6 +28,7 @@ SMALL = MB
 """Bytes of any other body."""
 _LIMITS = (
     (re.compile(r"/v3/documents(/batch|/file)?|/v4/conversations|/mcp|/console/add"), LARGEST),
+    (re.compile(r"/console/documents/[^/]+/edit"), LARGEST),
     (re.compile(r"/v3/documents/(?!list$|retry$|bulk$|documents$)[^/]+"), LARGEST),
     (re.compile(r"/ns/[^/]+/document(/.*)?"), LARGEST),
     *(

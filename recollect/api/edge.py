@@ -166,7 +166,7 @@ class Edge:
             LOG.exception("bug", method=scope["method"])
             if status is not None:
                 raise
-            await errors.bug()(scope, receive, answer)
+            await errors.bug(Request(scope))(scope, receive, answer)
         finally:
             body.close()
             route = getattr(scope.get("route"), "path", None)

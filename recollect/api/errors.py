@@ -1,6 +1,6 @@
 """How errors become answers: one body, `{error, details?, issues?}`, for all of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +29,7 @@ LIKE = 0.75
 """Share of its letters that a wrong path has in common with the one that is told in its place."""
 LONGEST_PATH = 200
 """Characters of it that are looked at."""
+ErrorPage = Callable[[Request, int, str, str | None, dict[str, str] | None], Response]
 _NO_OBJECT = ("model_attributes_type", "dict_type", "model_type", "missing")
 
 
@@ -41,7 +42,7 @@ def request_error(request: Request, error: Exception) -> Response:
         headers["x-should-retry"] = "false"
     if error.status == 401:
         headers["www-authenticate"] = _challenge(request)
-    return answer(error.status, error.message, error.details, error.issues, headers)
+    return answer(request, error.status, error.message, error.details, error.issues, headers)
 
 
 def _challenge(request: Request) -> str:
@@ -75,16 +76,15 @@ def http_error(request: Request, error: Exception) -> Response:
         near = _nearest(path, request.app.state.paths)
         hint = f"; do you mean {near}?" if near else "; see /docs for what there is"
         details = f"there is no {request.method} {path}{hint}"
-        return answer(404, "Not found", details)
+        return answer(request, 404, "Not found", details)
     if error.status_code == 405:
         allowed = _methods(request) or (error.headers or {}).get("Allow", "")
-        return answer(
-            405, "Method not allowed", f"{path} takes {allowed}", headers={"allow": allowed}
-        )
+        details = f"{path} takes {allowed}"
+        return answer(request, 405, "Method not allowed", details, headers={"allow": allowed})
     return request_error(request, BadRequestError(_unreadable(error)))
 
 
-def unavailable(_: Request, error: Exception) -> Response:
+def unavailable(request: Request, error: Exception) -> Response:
     """Nothing was accepted, or its outcome is unknown; a client may simply send it again.
 
     But not when the other side will refuse us again: clients repeat every 5xx unless told.
@@ -92,11 +92,12 @@ def unavailable(_: Request, error: Exception) -> Response:
     LOG.warning("unavailable", error=str(error))
     if isinstance(error, Permanent):
         details = "something that the service needs refused a request; see the log"
-        return answer(503, "Service unavailable", details, headers={"x-should-retry": "false"})
+        headers = {"x-should-retry": "false"}
+        return answer(request, 503, "Service unavailable", details, headers=headers)
     details = "something that the service needs does not answer; try again in a moment"
     if isinstance(error, Unavailable) and error.code == DISK_FULL:
         details = "the disk of the database is full: nothing can be stored until there is room"
-    return answer(503, "Service unavailable", details, headers={"retry-after": "1"})
+    return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 
 def refused(request: Request, error: Exception) -> Response:
@@ -106,17 +107,23 @@ def refused(request: Request, error: Exception) -> Response:
     return request_error(request, BadRequestError(str(error)))
 
 
-def bug() -> Response:
-    return answer(500, "Internal server error", "see the log under this x-request-id")
+def bug(request: Request) -> Response:
+    return answer(request, 500, "Internal server error", "see the log under this x-request-id")
 
 
 def answer(
+    request: Request,
     status: int,
     message: str,
     details: str | None = None,
     issues: Sequence[Issue] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
+    """As JSON; below the console, where a person reads it, as a page."""
+    path = request.scope["path"].removeprefix(request.scope["root_path"])
+    page: ErrorPage | None = request.app.state.error_page
+    if page is not None and (path + "/").startswith("/console/"):
+        return page(request, status, message, details, headers)
     body: dict[str, Any] = {"error": message}
     if details is not None:
         body["details"] = details

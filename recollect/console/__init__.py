@@ -78,6 +78,7 @@ ROUTES = (
 
 def add_to(web: FastAPI) -> None:
     """The console's pages, behind all that is there already: the last takes what is left."""
+    web.state.error_page = _room.error_page
     web.mount("/console/static", static)
     # As they are: to include a router makes each route again, at every start.
     web.router.routes.extend(ROUTES)

@@ -71,7 +71,7 @@ class FormDraft:
 
 @rooms.get("/console/add")
 def add_form(request: Request, tenant: Writer, app: CurrentApp) -> Response:
-    return _form(request, app, tenant, FormDraft(), [], [])
+    return adding_page(request, app, tenant, FormDraft(), [], [])
 
 
 @rooms.post("/console/add")
@@ -162,7 +162,7 @@ def _refused(
 ) -> Response:
     """For the script what it asks for, else the form with what was typed, and the reasons."""
     if not _wants_json(request):
-        return _form(request, app, tenant, draft, refused, added, had_files)
+        return adding_page(request, app, tenant, draft, refused, added, had_files)
     faults = {"file" if name else field_of(error): _said(error) for name, error in refused}
     return JSONResponse({"added": added, "faults": faults}, refused[0][1].status)
 
@@ -181,7 +181,7 @@ def _said(error: RequestError) -> str:
     return _room.sentence(error)
 
 
-def _form(
+def adding_page(
     request: Request,
     app: App,
     tenant: Tenant,

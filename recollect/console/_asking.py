@@ -36,8 +36,6 @@ from recollect.search.answers.telling import ALIVE, AnswerEnd, tell_alive
 
 LONGEST_QUESTION = 10_000
 """characters"""
-BODY = 64_000
-"""bytes"""
 PATIENCE = 3 * ALIVE
 """Seconds of silence after which the page says that the connection broke."""
 HERE = "<!-- here -->"
@@ -63,7 +61,7 @@ def form(
     return _page(request, app, tenant, {"q": q, "tag": tag})
 
 
-@rooms.post("/console/ask", max_body_size=BODY)
+@rooms.post("/console/ask")
 async def ask(
     request: Request,
     tenant: Reader,

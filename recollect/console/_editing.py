@@ -11,11 +11,19 @@ from fastapi.responses import RedirectResponse
 from recollect import documents
 from recollect.app import App
 from recollect.console import _room
-from recollect.console._adding import METADATA_ROWS, FormDraft, drafted, labels, path, title
+from recollect.console._adding import (
+    METADATA_ROWS,
+    FormDraft,
+    adding_page,
+    drafted,
+    labels,
+    path,
+    title,
+)
 from recollect.console._documents import DOCUMENTS
 from recollect.console._room import CurrentApp, PathId, SignedInPage, Writer, known_tags, page
 from recollect.documents import DocumentChange
-from recollect.errors import BadRequestError, ConflictError, RequestError
+from recollect.errors import BadRequestError, ConflictError, NotFoundError, RequestError
 from recollect.ingest import intake
 from recollect.model import Document, Tenant, storable
 
@@ -24,6 +32,10 @@ EDITABLE = 200_000
 CHANGED = (
     "Another person changed the document after you opened the form; nothing was saved. Copy what"
     " you typed, open the form again, and make your change there."
+)
+GONE = (
+    "The document was deleted after you opened the form. What you typed is below: add it as a new"
+    " document, or leave this page."
 )
 
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
@@ -38,7 +50,7 @@ def edit_form(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> 
 @rooms.post("/console/documents/{id}/edit")
 async def edit(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     # Read here because the framework's own reading would end a long text at 1 MB.
-    async with request.form(max_fields=3_500, max_part_size=4 * EDITABLE) as form:
+    async with request.form(max_fields=3_500, max_part_size=intake.CONTENT_LIMIT) as form:
         typed = drafted(form)
         opened = storable(str(form.get("version", "")))
         return await run_in_threadpool(_edit, request, app, tenant, id, typed, opened)
@@ -47,7 +59,13 @@ async def edit(request: Request, id: PathId, tenant: Writer, app: CurrentApp) ->
 def _edit(
     request: Request, app: App, tenant: Tenant, id: str, typed: FormDraft, opened: str
 ) -> Response:
-    document = _newest(app, tenant, id)
+    try:
+        document = _newest(app, tenant, id)
+    except NotFoundError as error:
+        if not typed.content.strip():
+            raise
+        gone = NotFoundError(error.message, GONE)
+        return adding_page(request, app, tenant, typed, [("", gone)], [])
     try:
         if opened != version(document):
             raise ConflictError("Conflict", CHANGED)

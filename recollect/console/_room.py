@@ -23,6 +23,7 @@ from recollect.db import Tx
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
+    ConflictError,
     PermissionDeniedError,
     Refused,
     RequestError,
@@ -37,6 +38,11 @@ LOG = log.get("console")
 HOME = "/console"
 LOGIN = "/console/login"
 COOKIE = "recollect_session"
+ELSEWHERE = (
+    "this page belongs to another organisation than the one to which this browser is signed in now,"
+    " so nothing was done. Sign in there again in another tab, then load this page again: the"
+    " browser sends once more what you typed"
+)
 TAGS = 500
 """Tags offered in a field."""
 LIVE = "live"
@@ -103,9 +109,7 @@ class PublicPage(APIRoute):
             except Unavailable as error:
                 LOG.warning("unavailable", error=str(error))
                 response = away(request)
-            for name, value in HEADERS.items():
-                response.headers.setdefault(name, value)
-            return response
+            return guarded(response)
 
         return answer
 
@@ -122,8 +126,13 @@ class SignedInPage(PublicPage):
             if request.method == "GET" and request.query_params.get("part") != LIVE:
                 target = quote(here(request), safe="")
                 return RedirectResponse(f"{LOGIN}?next={target}", 303)
-            raise AuthenticationError("your session has ended; sign in again")
+            raise AuthenticationError(
+                "your session has ended, so nothing was done. Sign in in another tab, then load"
+                " this page again: the browser sends once more what you typed"
+            )
         request.state.key = key
+        if request.method == "POST" and request.query_params.get("org", key.org.id) != key.org.id:
+            raise ConflictError("Conflict", ELSEWHERE)
         structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
         audit.act_as(key.id, key.org.id)
         async with request.app.state.turns.turn(key):
@@ -358,22 +367,34 @@ def sentence(error: RequestError) -> str:
 _environment.filters["refusal"] = sentence
 
 
+def guarded(response: Response) -> Response:
+    """With the headers that every page has."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
 def refusal(request: Request, error: RequestError) -> Response:
-    return page(
-        request,
-        "error.html",
-        {"status": error.status, "message": error.message, "details": error.details},
-        error.status,
-    )
+    return error_page(request, error.status, error.message, error.details)
+
+
+def error_page(
+    request: Request,
+    status: int,
+    message: str,
+    details: str | None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    values = {"status": status, "message": message, "details": details}
+    response = page(request, "error.html", values, status)
+    response.headers.update(headers or {})
+    return guarded(response)
 
 
 def away(request: Request) -> Response:
     """Something that the service needs is down; the page may simply be loaded again."""
     details = "Something that the service needs does not answer. Try again in a moment."
-    values = {"status": 503, "message": "Service unavailable", "details": details}
-    response = page(request, "error.html", values, 503)
-    response.headers["retry-after"] = "1"
-    return response
+    return error_page(request, 503, "Service unavailable", details, {"retry-after": "1"})
 
 
 def _invalid(error: RequestValidationError) -> RequestError:

@@ -195,8 +195,8 @@ def find(tx: Tx, tenant: Tenant) -> list[WebhookTarget]:
 
 
 def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarget:
-    """Raises NotFoundError. Enabling it again forgets how it failed; what died stays dead. Of what
-    other tags it was told, or was to be told, nothing is left."""
+    """Raises NotFoundError. Enabling it again and another address forget how it failed; what died
+    stays dead. Of what other tags it was told, or was to be told, nothing is left."""
     found = get(tx, tenant, id)
     if change.tags:
         # First, so that this waits for whoever is writing a delivery with the old tags.
@@ -224,8 +224,13 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
         disable(tx, found.id, "disabled by hand")
     elif change.disabled is False:
         tx.execute(
-            "update endpoints set disabled_at = null, disabled_reason = null, failures = 0,"
-            " failing_since = null, rest_until = now() where id = %s",
+            "update endpoints set disabled_at = null, disabled_reason = null where id = %s",
+            (found.id,),
+        )
+    if change.disabled is False or change.url not in (None, found.url):
+        tx.execute(
+            "update endpoints set failures = 0, failing_since = null, rest_until = now()"
+            " where id = %s",
             (found.id,),
         )
     rotated = change.secret is not None

@@ -6,7 +6,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from pydantic import Field
 
-from recollect.errors import NotFoundError
+from recollect.errors import NotFoundError, Transient
 from recollect.mcp.seam import Session
 from recollect.mcp.tool import Arguments, ReadTag, Tag, ToolAnswer
 from recollect.search.ranking import ONLY_WEAK
@@ -161,7 +161,11 @@ async def add(session: Session, new: AddArguments) -> Added:
         "metadata": new.metadata,
     }
     id = (await session.api.send("POST", "/v3/documents", body))["id"]
-    document = await _document(session, id, wait=new.wait_seconds)
+    try:
+        document = await _document(session, id, wait=new.wait_seconds)
+    except Transient:
+        # It is kept: an assistant that is told to try again would add it once more.
+        return Added(id=id, uri=uri_of(id), status="queued", error=None)
     return Added(
         id=id,
         uri=uri_of(id),

@@ -48,6 +48,11 @@ MOST_REDIRECTS = 10
 LONGEST = 2_000
 """Characters of a redirect address."""
 LONGEST_NAME = 100
+_ASKS = (
+    "exists (select 1 from assistant_tokens t where t.assistant_id = a.id and t.spent_at is null"
+    " and t.expires_at > now())"
+)
+"""Of assistants `a`: those that can still ask."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?")
 """What stands in an https or http address, with nothing that parsers read differently."""
@@ -233,6 +238,8 @@ def allow(
         raise BadRequestError("client_id: its registration was forgotten; connect it again")
     # Locked before it is counted, so that two at once do not pass the limit together.
     tx.execute("select 1 from keys where id = %s for update", (key.id,))
+    # Those on no list, which nobody could revoke, take no place.
+    tx.execute(f"delete from assistants a where key_id = %s and not {_ASKS}", (key.id,))
     row = tx.execute("select count(*) as n from assistants where key_id = %s", (key.id,)).fetchone()
     if row and row["n"] >= MOST_OF_KEY:
         raise BadRequestError(
@@ -320,9 +327,11 @@ def find(tx: Tx, org: OrgId | None = None) -> list[Assistant]:
         "select a.id, o.name as org, a.key_id, c.name, a.scope, a.tags, a.created_at,"
         " a.last_used_at from assistants a join oauth_clients c on c.id = a.client_id"
         " join orgs o on o.id = a.org_id join keys k on k.id = a.key_id"
-        " where (%(org)s::text is null or a.org_id = %(org)s) and " + orgs.OPENS + " and exists"
-        " (select 1 from assistant_tokens t where t.assistant_id = a.id and t.spent_at is null"
-        " and t.expires_at > now()) order by a.created_at desc, a.id limit 500",
+        " where (%(org)s::text is null or a.org_id = %(org)s) and "
+        + orgs.OPENS
+        + " and "
+        + _ASKS
+        + " order by a.created_at desc, a.id limit 500",
         {"org": org},
     )
     return [

@@ -332,6 +332,43 @@ def test_a_session_ends_with_its_key(browse: Callable[..., httpx.Client], app: A
         assert http.post("/console/add", data={"content": "x"}).status_code == 401
 
 
+def test_what_is_refused_before_a_page_is_asked_is_told_by_a_page_too(me: httpx.Client, site: str):
+    large = "x" * 1_100_000
+    for answer, status, reason in (
+        (me.get("/console/documents?q=%00"), 400, "NUL"),
+        (me.get("/console/login?next=%00"), 400, "NUL"),
+        (me.get("/console?part=%00"), 400, "NUL"),
+        (me.post("/console/memories", data={"content": large}), 400, "larger than 1,048,576"),
+        (me.post("/console/keys", headers={"content-encoding": "gzip"}), 400, "content-encoding"),
+        (me.options("/console/keys"), 405, "takes"),
+    ):
+        assert answer.status_code == status, reason
+        assert answer.headers["content-type"].startswith("text/html"), reason
+        assert reason in one(answer, ".lead").text()
+        assert one(answer, "main a").attributes["href"] == "/console"
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["cache-control"] == "no-store"
+    # What is no page, or is not the console's, says it as before.
+    for path in ("/docs?x=%00", "/consolation?x=%00"):
+        assert "error" in httpx.get(site + path, trust_env=False).json()
+
+
+def test_a_form_of_another_organisation_does_nothing(me: httpx.Client, app: App, tenant: Tenant):
+    for path, sent in (
+        ("/console/add", {"content": "x"}),
+        ("/console/settings", {"workspacePrompt": "x"}),
+        ("/console/documents/apply", {"action": "failed"}),
+        ("/console/assistants/allow", {"decision": "allow"}),
+    ):
+        answer = me.post(f"{path}?org=other", data=sent)
+        assert answer.status_code == 409
+        assert "another organisation" in one(answer, ".lead").text()
+    assert all_of(app, tenant) == []
+
+    assert me.post(f"/console/add?org={tenant.id}", data={"content": "x"}).status_code == 303
+    assert len(all_of(app, tenant)) == 1
+
+
 def test_what_is_no_session_opens_nothing(browse: Callable[..., httpx.Client], app: App, org: Org):
     mine, secret = new_key(app, org)
     with app.db.begin() as tx:

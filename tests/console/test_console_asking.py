@@ -136,6 +136,14 @@ def test_what_cannot_be_asked_is_said_on_the_page(me: httpx.Client):
         assert one(shown, "[role=alert]").text()
 
 
+def test_a_question_is_as_long_as_it_may_be_in_any_script(me: httpx.Client):
+    shown = me.post("/console/ask", data={"q": "鷺" * 10_000})
+    assert shown.status_code == 200
+    too_long = me.post("/console/ask", data={"q": "鷺" * 50_000})
+    assert too_long.status_code == 400
+    assert "鷺鷺鷺" in (one(too_long, "#q").attributes["value"] or "")
+
+
 def test_a_limited_key_asks_its_own_tags(
     app: App, browse: Callable[..., httpx.Client], org: Org, tenant: Tenant
 ):

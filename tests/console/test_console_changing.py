@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from recollect import documents
 from recollect.app import App
 from recollect.console import _documents
 from recollect.documents import figures
@@ -286,6 +287,34 @@ def test_what_was_typed_is_kept_when_it_cannot_be_saved(
     assert get(app, tenant, note.id).text == "theirs"
     # A form that was refused as stale stays stale: what is there now has to be looked at.
     assert sent(me, note.id, stale).status_code == 409
+
+
+def test_what_was_typed_is_kept_when_the_document_is_gone(
+    me: httpx.Client, app: App, tenant: Tenant, note: Document
+):
+    form = form_of(me, note.id)
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [note.id])
+    answer = sent(me, note.id, {**form, "content": "mine", "title": "Mine"})
+
+    assert answer.status_code == 404
+    assert "was deleted after you opened" in one(answer, "[role=alert]").text()
+    assert one(answer, "form[action='/console/add'] #content").text() == "mine"
+    assert one(answer, "#customId").attributes["value"] == form["customId"]
+
+
+def test_a_text_is_saved_however_long_the_new_one_is(
+    me: httpx.Client, app: App, tenant: Tenant, note: Document
+):
+    text = "It wades.\n\n" * 100_000
+    form = form_of(me, note.id)
+    refused = sent(me, note.id, {**form, "content": text, "tag": "no spaces"})
+    assert refused.status_code == 400
+    assert "It wades." in one(refused, "#content").text()
+
+    assert sent(me, note.id, {**form, "content": text}).status_code == 303
+    drain(app)
+    assert get(app, tenant, note.id).text == text.strip()
 
 
 def test_the_text_of_a_file_is_not_changed_by_a_form(me: httpx.Client, app: App, tenant: Tenant):

@@ -118,7 +118,12 @@ def test_only_our_own_names_open_anything_on_loopback(app: App, key: str):
                 "[evil",
                 "",
             ):
-                told = refused(http.get(path, headers={"Host": name}), 403, "RECOLLECT_PUBLIC_URL")
+                answer = http.get(path, headers={"Host": name})
+                if path.startswith("/console"):  # a page of its own
+                    assert answer.status_code == 403
+                    assert "RECOLLECT_PUBLIC_URL" in answer.text
+                    continue
+                told = refused(answer, 403, "RECOLLECT_PUBLIC_URL")
                 assert "Host" in told["details"], path
             forwarded = {"Host": "evil.example", "X-Forwarded-For": "203.0.113.9"}
             assert http.get(path, headers=forwarded).status_code == 403

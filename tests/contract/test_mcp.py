@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from recollect.mcp.door import is_loopback
 from recollect.mcp.inside import Inside
 from recollect.model import Org, Scope
 from recollect.orgs import orgs
+from recollect.orgs.orgs import Limit
 from recollect.worker.processing import drain
 from tests.conftest import Service
 from tests.contract.calls import add, get, listed, refused
@@ -338,6 +340,25 @@ def test_a_limited_key_keeps_its_limits(
 
     assert all("may not use 'vault'" in said and "keys create" in said for said in refusals)
     assert listed(client, limit=100) == before
+
+
+def test_what_was_added_is_no_error_when_nobody_can_wait_for_it(
+    client: httpx.Client, db: Database, org: Org
+) -> None:
+    """An assistant that is told to try again would add it a second time."""
+    with db.begin() as tx:
+        _, few = orgs.create_key(
+            tx, org.id, scope=Scope.WRITE, tags=["mine"], limit=Limit(2, timedelta(hours=1))
+        )
+    asked = {"name": "add", "arguments": {"content": "The word is zugzwang."}}
+    headers = {**ACCEPT, "Authorization": f"Bearer {few}"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
+    result = client.post("/mcp", json=message, headers=headers).json()["result"]
+
+    [kept] = listed(client, containerTags=["mine"])
+    assert not result["isError"], result["content"]
+    assert result["structuredContent"]["id"] == kept["id"]
+    assert result["structuredContent"]["status"] == "queued"
 
 
 def test_numbers_of_metadata_are_stored_as_they_came(

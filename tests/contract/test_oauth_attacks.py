@@ -346,6 +346,19 @@ def test_a_key_lets_in_so_many_and_no_more(
     assert "a key of scope admin revokes it" in page
 
 
+def test_those_that_can_ask_no_more_take_no_place(
+    person: Person, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    """They are on no list, so nobody could revoke them."""
+    monkeypatch.setattr(assistants, "MOST_OF_KEY", 1)
+    person.pair()
+    assert person.decides().status_code == 400
+    with db.begin() as tx:
+        tx.execute("update assistant_tokens set expires_at = now()")
+
+    assert person.decides().status_code == 303
+
+
 def test_a_page_in_a_browser_of_this_machine_registers_only_so_often(app: App, key: str):
     """A simple request of any site's page reaches loopback, though it may not read the answer."""
     page = {"Origin": "https://evil.example", "content-type": "text/plain"}

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from recollect.app import App
-from recollect.model import Tenant
+from recollect.model import Plan, Tenant
+from recollect.orgs import orgs
 from recollect.worker.processing import drain
-from tests.conftest import eventually
-from tests.console.test_console import PAYLOADS, add, all_of, hostile
+from tests.conftest import eventually, plain_client
+from tests.console.test_console import FORM, PAYLOADS, add, all_of, get, hostile
 from tests.e2e.browser import NEEDS_CHROMIUM, SOME, Tab, misfits, nameless
+from tests.e2e.conftest import cookie
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -68,6 +70,59 @@ def test_what_is_added_is_watched_until_it_is_searchable(
     assert "The heron <b>wades</b> at dusk." in room.text(".drawn")
     assert "topic" in room.text(".facts")
     assert room.complaints == []
+
+
+def test_a_form_goes_to_the_organisation_of_its_page_or_nowhere(
+    room: Tab, app: App, tenant: Tenant, site: str, key: str
+):
+    """Another tab may be signed in to another organisation meanwhile."""
+    with app.db.begin() as tx:
+        other = orgs.create(tx, f"org-{orgs.random_id()}", Plan.ENTERPRISE)
+        _, secret = orgs.create_key(tx, other.id)
+
+    def sign_in(with_key: str) -> None:
+        with plain_client(site, FORM) as http:
+            answer = http.post("/console/login", data={"key": with_key})
+        room.send("Network.setCookie", url=f"{site}/console", **cookie(answer))
+
+    room.click("nav a[href='/console/add']")
+    room.type("#content", "The heron wades at dusk.")
+    sign_in(secret)
+    room.click(".add .actions button")
+    told = room.text()
+    nowhere = [*all_of(app, tenant), *all_of(app, Tenant(other.id))]
+    sign_in(key)
+    room.js("window.left = true")
+    room.send("Page.reload")
+    room.arrived()
+
+    assert "another organisation" in told
+    assert nowhere == []
+    [kept] = all_of(app, tenant)
+    assert kept.id in room.js("location.search")
+
+
+def test_a_form_is_sent_once_however_often_it_is_clicked(room: Tab, site: str):
+    clicked = """
+      (() => {
+        let sent = 0;
+        addEventListener("submit", (event) => {
+          if (!event.defaultPrevented) sent += 1;
+          event.preventDefault();
+        });
+        const button = document.querySelector("main form button:not([type=button])");
+        button.click();
+        button.click();
+        return sent;
+      })()
+    """
+    for path, sent in (("add", 1), ("keys", 1), ("webhooks", 1), ("search", 2)):
+        room.open(f"{site}/console/{path}")
+        room.js(
+            "for (const field of document.querySelectorAll('[required]')) field.value = 'https://a.example'"
+        )
+
+        assert room.js(clicked) == sent, path
 
 
 CHOSEN = "[...document.querySelectorAll('[data-chosen] li')].map((row) => row.innerText)"
@@ -277,6 +332,53 @@ def test_an_ended_session_is_told_and_not_asked_for_again(room: Tab, app: App, t
     eventually(lambda: "session has ended" in room.text("#say"))
 
     assert "queued" in room.text("tbody")
+
+
+def test_what_was_typed_outlives_the_session(
+    room: Tab, app: App, tenant: Tenant, site: str, key: str
+):
+    """Back leads to the sign-in, since no page is kept; the page that refuses says what to do."""
+    room.click("nav a[href='/console/add']")
+    room.type("#content", "The heron wades at dusk.")
+    room.send("Network.clearBrowserCookies")
+    room.click(".add .actions button")
+    told = room.text()
+    stored = all_of(app, tenant)
+    with plain_client(site, FORM) as http:
+        answer = http.post("/console/login", data={"key": key})
+    room.send("Network.setCookie", url=f"{site}/console", **cookie(answer))
+    room.js("window.left = true")
+    room.send("Page.reload")
+    room.arrived()
+
+    assert "load this page again" in told
+    assert room.js("location.pathname") == "/console/progress"
+    assert stored == []
+    [kept] = all_of(app, tenant)
+    drain(app)
+    assert get(app, tenant, kept.id).text == "The heron wades at dusk."
+
+
+def test_what_is_written_from_the_right_is_read_from_the_right(
+    room: Tab, app: App, tenant: Tenant, site: str
+):
+    document = add(app, tenant, "אנפה עומדת במים.\n\nA heron stands in water.")
+    drain(app)
+    ends = """
+      [...document.querySelectorAll("SELECTOR")].map((part) => {
+        const [range, text] = [document.createRange(), part.firstChild];
+        const left = (at) => {
+          range.setStart(text, at);
+          range.setEnd(text, at + 1);
+          return range.getBoundingClientRect().left;
+        };
+        return left(0) < left(text.length - 1) ? "left to right" : "right to left";
+      })
+    """
+    room.open(f"{site}/console/documents/{document.id}")
+    drawn = room.js(ends.replace("SELECTOR", ".drawn p"))
+
+    assert drawn == ["right to left", "left to right"]
 
 
 @pytest.mark.parametrize("some", SOME)

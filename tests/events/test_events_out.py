@@ -414,6 +414,25 @@ def test_an_endpoint_that_takes_nothing_for_days_is_disabled_with_the_reason(
     assert told(receiver)[-1] == ("webhook.test", {"endpointId": made["id"]})
 
 
+def test_failures_of_one_address_are_not_those_of_the_next(
+    db: Database, app: App, client: httpx.Client, receiver: Receiver, endpoint: Callable[..., Json]
+):
+    made = endpoint()
+    receiver.status = 503
+    assert client.post(f"/v3/webhooks/{made['id']}/test").status_code == 202
+    webhooks.drain(app)
+    with db.begin() as tx:
+        tx.execute("update endpoints set failing_since = now() - interval '4 days'")
+    same = client.patch(f"/v3/webhooks/{made['id']}", json={"url": receiver.url}).json()
+    moved = client.patch(f"/v3/webhooks/{made['id']}", json={"url": f"{receiver.url}/new"}).json()
+    due_now(db)
+    webhooks.drain(app)
+
+    [shown] = client.get("/v3/webhooks").json()["endpoints"]
+    assert (same["failures"], moved["failures"], shown["failures"]) == (1, 0, 1)
+    assert not shown["disabled"]
+
+
 def test_a_failure_long_after_the_last_is_the_first_of_a_new_row(
     app: App,
     db: Database,

@@ -165,7 +165,8 @@ function send(body, moved = () => {}) {
     });
     const away = { added: [], faults: { "": "The service did not answer. Try again." } };
     const ended = { added: [], faults: { "": "Your session has ended. Sign in in another tab, then try again." } };
-    request.addEventListener("load", () => done(request.status === 401 ? ended : request.response ?? away));
+    const other = { added: [], faults: { "": "This page belongs to another organisation than the one to which this browser is signed in now." } };
+    request.addEventListener("load", () => done(request.response ?? { 401: ended, 409: other }[request.status] ?? away));
     request.addEventListener("error", () => done(away));
     request.send(body);
   });

@@ -234,6 +234,30 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// --- a form goes to the organisation that its page shows; another tab may be signed in to another ---
+
+document.addEventListener("submit", ({ target }) => {
+  const { org } = document.documentElement.dataset;
+  if (!org || target.method !== "post") return;
+  const at = new URL(target.getAttribute("action"), location);
+  at.searchParams.set("org", org);
+  target.setAttribute("action", at.pathname + at.search);
+}, true);
+
+// --- a form is sent once, however often its button is clicked while the answer is on its way ---
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post") return;
+  if (form.sent) return event.preventDefault();
+  form.sent = true;
+  setTimeout(() => { form.sent = false; }, AGAIN); // the person may have stopped the browser
+});
+
+addEventListener("pageshow", () => {
+  for (const form of document.forms) form.sent = false; // Back brings the page as it was left
+});
+
 // --- a link from another site comes without the cookie; asked from here, the session counts ---
 
 const gate = document.querySelector("[data-session]");
