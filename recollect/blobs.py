@@ -54,6 +54,11 @@ def new_key(org: OrgId, data: bytes) -> str:
     return f"{org}/{digest[:2]}/{digest}.{secrets.token_hex(4)}"
 
 
+def is_whole(key: str, data: bytes) -> bool:
+    """Whether these are the bytes that the key was made for."""
+    return hashlib.sha256(data).hexdigest() == key.rpartition("/")[2].partition(".")[0]
+
+
 def open_blobs(url: str, *, used: bool = False) -> Blobs:
     """The store of a `file://` or `s3://` URL; raises SetupError for any other.
 

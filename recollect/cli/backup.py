@@ -89,6 +89,7 @@ def backup(
                 "files": manifest.files,
                 "fileBytes": manifest.file_bytes,
                 "missing": manifest.missing,
+                "damaged": manifest.damaged,
                 "secrets": manifest.secrets,
             }
         )
@@ -101,6 +102,11 @@ def backup(
         tell(
             f"{len(manifest.missing)} files that documents were uploaded as are not in the blob"
             f" store any more, so not in the backup either; the first is {manifest.missing[0]}"
+        )
+    if manifest.damaged:
+        tell(
+            f"{len(manifest.damaged)} uploaded files are damaged in the blob store, and are in the"
+            " backup as they are: `recollect verify` names their documents"
         )
     if config.secret_key is not None:
         tell(
@@ -159,6 +165,7 @@ def restore(
                 "connections": manifest.rows("connections"),
                 "files": manifest.files,
                 "missing": manifest.missing,
+                "damaged": list(done.damaged),
                 "migrated": list(done.migrated),
                 "leftOut": list(done.strange),
                 "secrets": sorted(secrets),
@@ -177,6 +184,11 @@ def restore(
         tell(f"left out, since they are not Recollect's: {', '.join(done.strange)}")
     if manifest.missing:
         tell(f"{len(manifest.missing)} uploaded files were missing when the backup was made")
+    if done.damaged:
+        tell(
+            f"{len(done.damaged)} uploaded files were damaged when the backup was made:"
+            " `recollect verify` names their documents"
+        )
     if key_missing:
         tell(
             "the secret key of that installation is not here: what it sealed cannot be opened."

@@ -404,6 +404,27 @@ def test_a_file_that_was_lost_before_is_named_and_stops_nothing(
     assert FolderBlobs(tmp_path / "there").get(kept) == b"kept"
 
 
+def test_a_file_that_was_damaged_before_is_named_and_stops_no_restore(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    _, damaged = upload(app, tenant, b"as it was uploaded")
+    _, kept = upload(app, tenant, b"kept")
+    app.blobs.put(damaged, b"As it was uploaded")
+
+    made = save(app, tmp_path / "b.zip")
+
+    assert (made.manifest.damaged, made.manifest.missing) == ([damaged], [])
+    there = FolderBlobs(tmp_path / "there")
+    assert load(tmp_path / "b.zip", empty_database(), tmp_path / "there").damaged == [damaged]
+    assert there.get(kept) == b"kept"
+    assert there.get(damaged) == b"As it was uploaded"
+    there.put(damaged, b"as it was uploaded")  # whoever has it whole keeps that
+    load(tmp_path / "b.zip", empty_database(), tmp_path / "there")
+    assert there.get(damaged) == b"as it was uploaded"
+
+
 def test_two_backups_at_once_do_not_disturb_each_other(
     new_place: Callable[..., App], tmp_path: Path
 ) -> None:

@@ -85,6 +85,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """keys of files that documents name and the blob store had lost before"""
     secrets: list[str]
     """names of the files of secrets that are in it"""
+    damaged: list[str] = []
+    """keys of files that are in it as they were: not what was uploaded any more"""
 
     def rows(self, table: str) -> int:
         return next((one.rows for one in self.tables if one.name == table), 0)
