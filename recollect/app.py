@@ -139,7 +139,7 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     return App(
         config=config,
         db=database,
-        blobs=open_blobs(config.blobs),
+        blobs=open_blobs(config.blobs, used=not serves),
         embedder=embedder,
         fetcher=fetcher,
         sandbox=sandbox,

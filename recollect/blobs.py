@@ -62,7 +62,7 @@ def is_whole(key: str, data: bytes) -> bool:
 def open_blobs(url: str, *, used: bool = False) -> Blobs:
     """The store of a `file://` or `s3://` URL; raises SetupError for any other.
 
-    `used`: it was opened before, so a folder that is there without its note is away.
+    `used`: it was opened before, so a folder without its note is away, and is not made.
     """
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc:
@@ -123,7 +123,7 @@ class FolderBlobs:
 
     def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
-        if not (used and root.exists()):
+        if not used:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _noted(root / NOTE)
 

@@ -215,7 +215,7 @@ def export(
         only = tags.check(tag, "--tag") if tag else None
         with address(config) as url:
             bundle = backups.export(
-                url, open_blobs(config.blobs), folder, org=org, tags=only, tell=show
+                url, open_blobs(config.blobs, used=True), folder, org=org, tags=only, tell=show
             )
     if as_json:
         echo_json(

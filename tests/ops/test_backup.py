@@ -1026,6 +1026,39 @@ def test_what_breaks_off_is_said_as_it_is_and_leaves_nothing(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_export_and_import_take_no_empty_folder_for_that_of_the_files(
+    terminal: Terminal, new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    _, key = upload(app, tenant, b"uploaded")
+    folder = app.config.data_dir / "blobs"
+    bundle_of(app, tmp_path / "bundle")
+    new_org(app, "elsewhere")
+    folder.rename(tmp_path / "kept")
+    folder.mkdir()
+    given = {
+        "RECOLLECT_DATABASE_URL": url_of(app),
+        "RECOLLECT_DATA_DIR": str(app.config.data_dir),
+    }
+    with app.db.begin() as tx:  # as the commands, whose settings name no model
+        tx.execute("delete from index_settings")
+
+    for command in (
+        ("export", str(tmp_path / "other"), "--org", "acme"),
+        ("import", str(tmp_path / "bundle"), "--org", "elsewhere"),
+    ):
+        done = terminal.run(*command, **given)
+        assert done.code == 1
+        assert "the blob folder is away" in done.err
+
+    assert list(folder.iterdir()) == []
+    assert not (tmp_path / "other").exists()
+    folder.rmdir()
+    (tmp_path / "kept").rename(folder)
+    assert app.blobs.get(key) == b"uploaded"
+
+
 def test_what_cannot_be_backed_up_is_said(
     tmp_path: Path, empty_database: Callable[[], str], terminal: Terminal
 ) -> None:

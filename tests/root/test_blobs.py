@@ -56,16 +56,19 @@ def test_a_folder_that_is_away_is_no_folder_without_files(tmp_path: Path):
 
 
 def test_a_command_does_not_take_an_empty_folder_for_the_one_that_is_away(tmp_path: Path):
-    mounted, fresh = tmp_path / "not mounted", tmp_path / "fresh"
+    mounted = tmp_path / "not mounted"
     mounted.mkdir()
 
-    away = open_blobs(mounted.as_uri(), used=True)
+    for folder in (mounted, mounted / "files"):
+        away = open_blobs(folder.as_uri(), used=True)
 
-    with pytest.raises(Unavailable, match="away"):
-        away.get("org/aa/one")
+        with pytest.raises(Unavailable, match="away"):
+            away.get("org/aa/one")
+        with pytest.raises(Unavailable, match="away"):
+            away.put("org/aa/one", b"bytes")
+        with pytest.raises(Unavailable, match="away"):
+            away.delete("org/aa/one")
     assert list(mounted.iterdir()) == []
-    with pytest.raises(Permanent, match="missing"):
-        open_blobs(fresh.as_uri(), used=True).get("org/aa/one")
 
 
 def test_one_file_that_cannot_be_read_is_lost_and_the_store_is_not(tmp_path: Path):
