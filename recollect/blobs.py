@@ -7,6 +7,7 @@ references: it is written before the row and removed after it.
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -24,6 +25,11 @@ from recollect.model import OrgId
 
 NOTE = ".store"
 """Names a folder that keeps blobs; no blob."""
+KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/[0-9a-f]{64}\.[0-9a-f]{8}")
+"""as `new_key` makes them"""
+_PART = ".part"
+_OURS = re.compile(rf"{KEY.pattern}({re.escape(_PART)})?")
+"""What the service wrote, if only in part. Whatever else lies in the store is another's."""
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
 
@@ -44,7 +50,8 @@ class Blobs(Protocol):
         ...
 
     def older_than(self, age: timedelta) -> Iterator[str]:
-        """Keys of blobs written longer ago."""
+        """Keys of blobs written longer ago, and of what an upload that was cut off left; of nothing
+        that others put there."""
         ...
 
 
@@ -130,7 +137,7 @@ class FolderBlobs:
     def put(self, key: str, data: bytes) -> None:
         self._check()
         path = self._root / key
-        aside = path.with_name(path.name + ".part")
+        aside = path.with_name(path.name + _PART)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
@@ -175,9 +182,9 @@ class FolderBlobs:
                 found = path.stat()
             except FileNotFoundError:  # somebody else removed it, or it has its name by now
                 continue
-            blob = stat.S_ISREG(found.st_mode) and not path.name.startswith(NOTE)
-            if blob and found.st_mtime < limit:
-                yield str(path.relative_to(self._root))
+            key = str(path.relative_to(self._root))
+            if stat.S_ISREG(found.st_mode) and found.st_mtime < limit and _OURS.fullmatch(key):
+                yield key
 
     def _check(self) -> None:
         """Raises Unavailable while the folder is away."""
@@ -223,7 +230,7 @@ class ObjectBlobs:
         try:
             for page in self._store.list():  # pyright: ignore[reportUnknownMemberType]
                 for item in page:
-                    if item["last_modified"] < limit:
+                    if item["last_modified"] < limit and _OURS.fullmatch(item["path"]):
                         yield item["path"]
         except (BaseError, FileNotFoundError) as error:
             raise Unavailable("the blob bucket does not answer") from error

@@ -71,6 +71,16 @@ def test_a_command_does_not_take_an_empty_folder_for_the_one_that_is_away(tmp_pa
     assert list(mounted.iterdir()) == []
 
 
+def test_what_others_keep_in_the_folder_is_none_of_the_files_to_be_removed(tmp_path: Path):
+    blobs, key = FolderBlobs(tmp_path), new_key(OrgId("org"), b"bytes")
+    blobs.put(key, b"bytes")
+    (tmp_path / f"{key}.part").write_bytes(b"by")
+    for name in (b"notes.txt", b"org/photo.jpg", b"no \xff UTF-8"):
+        Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_bytes(b"mine")
+
+    assert set(blobs.older_than(timedelta(seconds=-60))) == {key, f"{key}.part"}
+
+
 def test_one_file_that_cannot_be_read_is_lost_and_the_store_is_not(tmp_path: Path):
     blobs = FolderBlobs(tmp_path)
     (tmp_path / "org/aa/file").mkdir(parents=True)

@@ -1,6 +1,5 @@
 """From a backup to a database that can serve: all of it or nothing, in one transaction."""
 
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from recollect import db
-from recollect.blobs import Blobs, is_whole
+from recollect.blobs import KEY, Blobs, is_whole
 from recollect.db import MIGRATION_LOCK, Tx, citus
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.index import vector_index
@@ -27,8 +26,6 @@ from recollect.ops.backup._archive import (
 )
 from recollect.ops.backup._session import PATIENCE, session
 
-_KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/[0-9a-f]{64}\.[0-9a-f]{8}")
-"""as `blobs.new_key` makes them; nothing else becomes the name of a file here"""
 _PAUSE = threading.Event()
 
 
@@ -232,7 +229,7 @@ def _bring_files(
     for number, key in enumerate(keys):
         tell(Progress("files", number, len(keys)))
         data = archive.read(f"files/{key}", LARGEST_FILE)
-        if not _KEY.fullmatch(key) or key not in named:
+        if not KEY.fullmatch(key) or key not in named:
             raise SetupError(f"{archive.path} is damaged: no document has the file {key!r}")
         if not is_whole(key, data):
             damaged.append(key)
