@@ -1,6 +1,7 @@
 """Backups and bundles: what was acknowledged comes back whole, and nothing is embedded again."""
 
 import base64
+import fcntl
 import hashlib
 import io
 import json
@@ -423,6 +424,38 @@ def test_a_file_that_was_damaged_before_is_named_and_stops_no_restore(
     there.put(damaged, b"as it was uploaded")  # whoever has it whole keeps that
     load(tmp_path / "b.zip", empty_database(), tmp_path / "there")
     assert there.get(damaged) == b"as it was uploaded"
+
+
+def test_what_a_killed_run_left_goes_with_the_next_one(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    new_org(app)
+    dead = [tmp_path / ".b.zip.0123abcd.part", tmp_path / ".bundle.0123abcd.part"]
+    others = [tmp_path / ".c.zip.0123abcd.part", tmp_path / ".b.zip.of-mine.part"]
+    alive = tmp_path / ".b.zip.89abcdef.part"
+    for path in (dead[0], alive, *others):
+        path.write_bytes(b"rows")
+    dead[1].mkdir()
+    (dead[1] / "documents.jsonl").write_bytes(b"rows")
+
+    with alive.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        save(app, tmp_path / "b.zip")
+        bundle_of(app, tmp_path / "bundle")
+
+    assert not any(path.exists() for path in dead)
+    assert all(path.exists() for path in (alive, *others))
+
+
+def test_no_device_is_replaced_by_a_backup(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app, pipe = new_place(), tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(SetupError, match="is a device"):
+        save(app, pipe, force=True)
+
+    assert pipe.is_fifo()
 
 
 def test_two_backups_at_once_do_not_disturb_each_other(

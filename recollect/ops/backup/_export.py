@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from recollect.errors import NotFoundError, Permanent, SetupError
 from recollect.index import vector_index
 from recollect.model import OrgId
 from recollect.ops.backup import _questions
-from recollect.ops.backup._archive import Progress, Tell, silent
+from recollect.ops.backup._archive import Progress, Tell, hold, name_aside, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     FORMAT,
@@ -72,9 +71,11 @@ def export(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SetupError(f"{folder} is there already and not empty; name a new folder")
-    aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    aside = name_aside(folder)
+    held = None
     try:
         aside.mkdir(mode=0o700)
+        held = hold(aside)
         with snapshot(url) as tx:
             bundle = _exported(tx, blobs, aside, org, tags, tell)
         if folder.exists():
@@ -86,6 +87,8 @@ def export(
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if held is not None:
+            os.close(held)
     return bundle
 
 
