@@ -17,9 +17,9 @@ from recollect.cli._database import address, refuse_no_database
 from recollect.cli._log import log_of_command
 from recollect.cli.output import console, echo_json, tell
 from recollect.config import Config, load
-from recollect.db import Database
+from recollect.db import Database, Tx
 from recollect.db.embedded import database
-from recollect.errors import SetupError
+from recollect.errors import AuthenticationError, SetupError
 from recollect.ops import backup as backups
 from recollect.ops.backup import Archive, Progress, Tell
 from recollect.orgs import audit, orgs, tags
@@ -30,6 +30,8 @@ SECRETS = ("secret-key", "api-key")
 
 AUDITED = "0011_events"
 """The migration that brought the audit log."""
+SHOWN = 20
+"""Ids that are printed; `--json` has all."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OrgName = Annotated[str, typer.Option("--org", help="Name of the organisation.")]
 
@@ -150,6 +152,7 @@ def restore(
             marks = [encryption.mark([key]) for key in secret_keys(config)]
             with Database(url, size=1) as db, db.begin() as tx:
                 sealed = connections.sealed_by_others(tx, marks[0])
+                kept = _opens(tx, config)
                 audit.act(audit.CLI)
                 audit.record(tx, "backup.restored", made_at=done.manifest.made_at.isoformat())
     manifest = done.manifest
@@ -171,6 +174,9 @@ def restore(
                 "secrets": sorted(secrets),
                 "keyMissing": key_missing,
                 "connectionsClosed": closed,
+                "keyKept": kept,
+                "deletedAreBack": list(done.deleted),
+                "revokedAreBack": list(done.revoked),
             }
         )
     else:
@@ -196,6 +202,27 @@ def restore(
             " again, unless you put its secret-key file into DATA_DIR, or its RECOLLECT_SECRET_KEY"
             " behind this one's after a comma"
         )
+    if not kept:
+        tell(
+            f"no key that opens it is in {config.data_dir / 'api-key'}: use one that you have, or"
+            " `recollect keys create --scope admin`"
+        )
+    tell("what was deleted since then is back, and keys that were revoked since then open again")
+    for what, ids in (("documents", done.deleted), ("keys", done.revoked)):
+        if ids:
+            more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+            tell(f"  {what}, as the replaced database knew: {', '.join(ids[:SHOWN])}{more}")
+
+
+def _opens(tx: Tx, config: Config) -> bool:
+    """Whether the commands find a key that the installation takes."""
+    if config.api_key is not None:
+        return True  # the start of the service sees to it
+    try:
+        orgs.authenticate(tx, (config.data_dir / "api-key").read_text().strip())
+    except (OSError, UnicodeDecodeError, AuthenticationError):
+        return False
+    return True
 
 
 def export(

@@ -842,6 +842,44 @@ def test_a_used_database_is_refused_unless_it_is_to_be_replaced(
         load(sound, foreign, tmp_path / "foreign", replace=True)
 
 
+def test_what_was_deleted_and_revoked_since_is_named_when_it_comes_back(
+    new_place: Callable[..., App], terminal: Terminal, tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    kept, gone = add(app, tenant, "kept"), add(app, tenant, "deleted later")
+    with app.db.begin() as tx:
+        before, _ = orgs.create_key(tx, tenant.id, name="revoked before")
+        key, secret = orgs.create_key(tx, tenant.id, name="revoked later")
+        orgs.revoke_key(tx, before.id)
+    save(app, tmp_path / "b.zip")
+    late = add(app, tenant, "added and deleted later")
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [gone, late])
+        orgs.revoke_key(tx, key.id)
+    url, place = url_of(app), tmp_path / "there"
+    app.db.close()
+    in_use = (
+        "select 1 from pg_stat_activity where application_name = 'recollect'"
+        " and datname = current_database()"
+    )
+    eventually(lambda: not rows(url, in_use))
+
+    done = load(tmp_path / "b.zip", url, place, replace=True)
+
+    assert (done.deleted, done.revoked) == ([gone], [key.id])
+    assert kept in {row["id"] for row in rows(url, "select id from documents")}
+
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(place)}
+    again = ("restore", str(tmp_path / "b.zip"), "--replace")
+    told = terminal.run(*again, **given)
+    assert (told.code, "keys create --scope admin" in told.err) == (0, True), told.err
+    assert "what was deleted since then is back" in told.err
+    (place / "api-key").write_text(f"{secret}\n")
+    told = terminal.run(*again, "--json", **given)
+    assert json.loads(told.out)["keyKept"] is True
+
+
 def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
     sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:

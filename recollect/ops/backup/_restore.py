@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 import psycopg
 from psycopg import sql
@@ -41,6 +42,10 @@ class Restored:
     """tables in the backup that are none of Recollect's, left out"""
     damaged: Sequence[str]
     """keys of files that were damaged before the backup was made"""
+    deleted: Sequence[str]
+    """ids of documents that are back, though the database that was replaced had deleted them"""
+    revoked: Sequence[str]
+    """ids of API keys that open again, though it had revoked them"""
 
 
 def check_schema(manifest: Manifest) -> None:
@@ -78,6 +83,7 @@ def restore(
             tx.execute("set local maintenance_work_mem = '256MB'")
             tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
             _refuse_used(tx, replace)
+            ended = _ended_since(tx, archive.manifest.made_at)
             _catalogue.drop_all(tx)
             citus.keep_apart(tx)
             _make_schema(tx, archive.manifest)
@@ -89,6 +95,7 @@ def restore(
             # that was revoked. A token that was renewed since must not count again, either.
             tx.execute("delete from sessions")
             tx.execute("delete from assistant_tokens")
+            deleted, revoked = _back_again(tx, *ended)
             tell(Progress("indexes", 0, None, "vectors"))
             vector_index.rebuild(tx)
             _catalogue.analyze(tx)
@@ -99,7 +106,7 @@ def restore(
             raise
         _commit(tx, url, blobs, brought)
     rows = archive.manifest.rows("documents")
-    return Restored(archive.manifest, rows, migrated, strange, damaged)
+    return Restored(archive.manifest, rows, migrated, strange, damaged, deleted, revoked)
 
 
 def _commit(tx: Tx, url: str, blobs: Blobs, brought: Sequence[str]) -> None:
@@ -153,6 +160,41 @@ def _refuse_used(tx: Tx, replace: bool) -> None:
             " (another RECOLLECT_DATA_DIR or RECOLLECT_DATABASE_URL), or drop all it holds with"
             " --replace"
         )
+
+
+def _ended_since(tx: Tx, moment: datetime) -> tuple[list[bytes], list[str]]:
+    """What the database that is to be replaced knows of: digests of the documents that were deleted
+    after that moment, and ids of the API keys that were revoked. Nothing if its schema is older."""
+    if "migrations" not in _catalogue.tables(tx):
+        return [], []
+    applied = {row["name"] for row in tx.execute("select name from migrations")}
+    if any(name not in applied for name, _ in db.scripts()):
+        return [], []
+    documents = tx.execute(
+        "select document from receipt_documents where receipt_id in"
+        "  (select id from receipts where deleted_at > %(moment)s)"
+        " union select sha256(convert_to(id, 'UTF8')) from documents where gone_at > %(moment)s",
+        {"moment": moment},
+    )
+    digests = [row["document"] for row in documents]
+    keys = tx.execute("select id from keys where revoked_at > %s", (moment,))
+    return digests, [row["id"] for row in keys]
+
+
+def _back_again(
+    tx: Tx, documents: Sequence[bytes], keys: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Ids of those that the backup has brought back."""
+    back = tx.execute(
+        "select id from documents where sha256(convert_to(id, 'UTF8')) = any(%s)"
+        " and gone_at is null order by id",
+        (list(documents),),
+    )
+    deleted = [row["id"] for row in back]
+    open_again = tx.execute(
+        "select id from keys where id = any(%s) and revoked_at is null order by id", (list(keys),)
+    )
+    return deleted, [row["id"] for row in open_again]
 
 
 def _make_schema(tx: Tx, manifest: Manifest) -> None:
