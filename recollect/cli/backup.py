@@ -256,6 +256,7 @@ def export(
                 "questions": bundle.questions,
                 "leftOut": bundle.left_out,
                 "missing": bundle.missing,
+                "damaged": bundle.damaged,
                 "embedder": bundle.embedder.name if bundle.embedder else None,
             }
         )
@@ -268,6 +269,8 @@ def export(
         tell(f"left out: {bundle.left_out} documents that their connection has yet to fetch")
     if bundle.missing:
         tell(f"{len(bundle.missing)} documents lost the file they were uploaded as")
+    if bundle.damaged:
+        tell(f"{len(bundle.damaged)} documents come with a file that is damaged in the blob store")
 
 
 def bring(

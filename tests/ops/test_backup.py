@@ -410,12 +410,14 @@ def test_a_file_that_was_damaged_before_is_named_and_stops_no_restore(
 ) -> None:
     app = new_place()
     tenant = new_org(app)
-    _, damaged = upload(app, tenant, b"as it was uploaded")
+    id, damaged = upload(app, tenant, b"as it was uploaded")
     _, kept = upload(app, tenant, b"kept")
     app.blobs.put(damaged, b"As it was uploaded")
 
     made = save(app, tmp_path / "b.zip")
 
+    bundle = bundle_of(app, tmp_path / "bundle")
+    assert (bundle.damaged, bundle.missing, bundle.files) == ([id], [], 2)
     assert (made.manifest.damaged, made.manifest.missing) == ([damaged], [])
     there = FolderBlobs(tmp_path / "there")
     assert load(tmp_path / "b.zip", empty_database(), tmp_path / "there").damaged == [damaged]

@@ -13,7 +13,7 @@ import pgvector.psycopg
 from psycopg import sql
 
 from recollect import __version__
-from recollect.blobs import Blobs
+from recollect.blobs import Blobs, is_whole
 from recollect.db import Tx
 from recollect.errors import NotFoundError, Permanent, SetupError
 from recollect.index import vector_index
@@ -110,7 +110,7 @@ def _exported(
     index = vector_index.read(tx)
     assert row is not None
     column = vector_index.COLUMNS[index.used.slot if index else "a"]
-    counted, files, missing = _Counted(), set[str](), list[str]()
+    counted, files, missing, damaged = _Counted(), set[str](), list[str](), list[str]()
     digest = hashlib.sha256()
     with (aside / DOCUMENTS).open("wb") as lines, tx.cursor("exported") as cursor:
         cursor.itersize = _BATCH
@@ -123,7 +123,7 @@ def _exported(
             if one["content"] is None and one["blob"] is None and one["text"] is None:
                 counted.left_out += 1
                 continue
-            file = _file(aside, blobs, one, files)
+            file = _file(aside, blobs, one, files, damaged)
             if file is None and one["blob"] is not None:
                 missing.append(one["id"])
                 if one["text"] is None:
@@ -159,6 +159,7 @@ def _exported(
         files=len(files),
         left_out=counted.left_out,
         missing=missing,
+        damaged=damaged,
         memories=memories,
         questions=questions,
         sha256=sums,
@@ -303,7 +304,7 @@ def _memory(row: Mapping[str, Any], vector: Any) -> BundledMemory:
 
 
 def _file(
-    aside: Path, blobs: Blobs, row: Mapping[str, Any], written: set[str]
+    aside: Path, blobs: Blobs, row: Mapping[str, Any], written: set[str], damaged: list[str]
 ) -> BundledFile | None:
     if row["blob"] is None:
         return None
@@ -311,6 +312,8 @@ def _file(
         data = blobs.get(row["blob"])
     except Permanent:
         return None
+    if not is_whole(row["blob"], data):
+        damaged.append(row["id"])
     file = BundledFile(
         sha256=hashlib.sha256(data).hexdigest(),
         size=len(data),
