@@ -28,8 +28,7 @@ NOTE = ".store"
 KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/[0-9a-f]{64}\.[0-9a-f]{8}")
 """as `new_key` makes them"""
 _PART = ".part"
-_OURS = re.compile(rf"{KEY.pattern}({re.escape(_PART)})?")
-"""What the service wrote, if only in part. Whatever else lies in the store is another's."""
+"""The ending of what is being written."""
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
 
@@ -64,6 +63,11 @@ def new_key(org: OrgId, data: bytes) -> str:
 def is_whole(key: str, data: bytes) -> bool:
     """Whether these are the bytes that the key was made for."""
     return hashlib.sha256(data).hexdigest() == key.rpartition("/")[2].partition(".")[0]
+
+
+def _is_ours(key: str) -> bool:
+    """Whether the service wrote it, if only in part: what else lies in the store is another's."""
+    return KEY.fullmatch(key.removesuffix(_PART)) is not None
 
 
 def open_blobs(url: str, *, used: bool = False) -> Blobs:
@@ -183,7 +187,7 @@ class FolderBlobs:
             except FileNotFoundError:  # somebody else removed it, or it has its name by now
                 continue
             key = str(path.relative_to(self._root))
-            if stat.S_ISREG(found.st_mode) and found.st_mtime < limit and _OURS.fullmatch(key):
+            if stat.S_ISREG(found.st_mode) and found.st_mtime < limit and _is_ours(key):
                 yield key
 
     def _check(self) -> None:
@@ -230,7 +234,7 @@ class ObjectBlobs:
         try:
             for page in self._store.list():  # pyright: ignore[reportUnknownMemberType]
                 for item in page:
-                    if item["last_modified"] < limit and _OURS.fullmatch(item["path"]):
+                    if item["last_modified"] < limit and _is_ours(item["path"]):
                         yield item["path"]
         except (BaseError, FileNotFoundError) as error:
             raise Unavailable("the blob bucket does not answer") from error

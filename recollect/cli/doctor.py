@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ from recollect.app import (
     open_reranker_of,
     secret_keys,
 )
+from recollect.blobs import new_key, open_blobs
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
@@ -34,12 +36,13 @@ from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
-from recollect.index import model_switch
+from recollect.index import model_switch, vector_index
 from recollect.index.model_switch import SwitchProgress
 from recollect.inference.local_model import E5
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import GET_BETTER
+from recollect.model import OrgId
 from recollect.sync import connections
 from recollect.sync.credentials import client_of_installation
 
@@ -240,6 +243,22 @@ def _citus(config: Config) -> list[CheckResult]:
     ]
 
 
+def _files(config: Config) -> list[CheckResult]:
+    try:
+        with (
+            database(config, keep=False) as ensure,
+            Database(ensure(), size=1) as db,
+            db.begin() as tx,
+        ):
+            if lacking(tx) or vector_index.read(tx) is None:  # the first start makes the folder
+                return []
+    except RecollectError:  # of which another line tells
+        return []
+    with suppress(Permanent):  # there is no such file, as a store says that is there
+        open_blobs(config.blobs, used=True).get(new_key(OrgId("doctor"), b""))
+    return [CheckResult("files", "ok", config.blobs)]
+
+
 def _embedder(config: Config) -> list[CheckResult]:
     change = SwitchProgress(None, 0, None, 0)
     try:
@@ -399,6 +418,7 @@ CHECKS = (
     _database,
     _replicas,
     _citus,
+    _files,
     _embedder,
     _sandbox,
     _pictures,

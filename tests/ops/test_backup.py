@@ -1099,7 +1099,7 @@ def test_what_breaks_off_is_said_as_it_is_and_leaves_nothing(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_export_and_import_take_no_empty_folder_for_that_of_the_files(
+def test_no_command_takes_an_empty_folder_for_that_of_the_files(
     terminal: Terminal, new_place: Callable[..., App], tmp_path: Path
 ) -> None:
     app = new_place()
@@ -1124,12 +1124,16 @@ def test_export_and_import_take_no_empty_folder_for_that_of_the_files(
         done = terminal.run(*command, **given)
         assert done.code == 1
         assert "the blob folder is away" in done.err
+    told = terminal.run("doctor", **given)
+    assert told.code == 1
+    assert "FAIL files: the blob folder is away" in told.out
 
     assert list(folder.iterdir()) == []
     assert not (tmp_path / "other").exists()
     folder.rmdir()
     (tmp_path / "kept").rename(folder)
     assert app.blobs.get(key) == b"uploaded"
+    assert f"ok   files: {folder.as_uri()}" in terminal.run("doctor", **given).out
 
 
 def test_what_cannot_be_backed_up_is_said(
