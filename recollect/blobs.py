@@ -100,13 +100,18 @@ def identity(url: str) -> str:
     parts = urlsplit(url)
     said = f"{parts.netloc}/{parts.path.strip('/')}"
     if parts.scheme == "file":
-        note = Path(unquote(parts.path)) / NOTE
-        try:
-            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            said = _noted(note)
-        except OSError as error:
-            raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
+        said = _note_of(Path(unquote(parts.path)))
     return hashlib.sha256(f"{parts.scheme}:{said}".encode()).hexdigest()[:8]
+
+
+def _note_of(folder: Path) -> str:
+    """What the note of a folder says; both are made if they are not there. Raises SetupError."""
+    note = folder / NOTE
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _noted(note)
+    except OSError as error:
+        raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
 
 
 def _noted(note: Path) -> str:
@@ -135,8 +140,7 @@ class FolderBlobs:
     def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
         if not used:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _noted(root / NOTE)
+            _note_of(root)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()

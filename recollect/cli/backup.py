@@ -1,8 +1,9 @@
 """`backup` and `restore` of the whole installation; `export` and `import` of documents."""
 
+import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -140,15 +141,15 @@ def restore(
         secrets = {name: archive.read(f"secrets/{name}") for name in archive.manifest.secrets}
         with database(config) as ensure:
             url = ensure()
-            done = backups.restore(
-                archive,
-                url,
-                open_blobs(config.blobs),
-                replace=replace,
-                index_shards=config.index_shards,
-                tell=show,
-            )
-            _put_secrets(config, secrets)
+            with _secrets_put(config, secrets):
+                done = backups.restore(
+                    archive,
+                    url,
+                    open_blobs(config.blobs),
+                    replace=replace,
+                    index_shards=config.index_shards,
+                    tell=show,
+                )
             marks = [encryption.mark([key]) for key in secret_keys(config)]
             with Database(url, size=1) as db, db.begin() as tx:
                 sealed = connections.sealed_by_others(tx, marks[0])
@@ -367,18 +368,43 @@ def _secrets(config: Config) -> dict[str, bytes]:
     return found
 
 
-def _put_secrets(config: Config, secrets: dict[str, bytes]) -> None:
-    for name, data in secrets.items():
-        if name not in SECRETS:
-            continue
-        path = config.data_dir / name
-        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.read_bytes() != data:
-            path.rename(path.with_name(f"{name}.replaced"))
-        aside = path.with_name(f"{name}.restoring")
-        aside.touch(mode=0o600)
-        aside.write_bytes(data)
-        aside.rename(path)
+@contextmanager
+def _secrets_put(config: Config, secrets: Mapping[str, bytes]) -> Generator[None]:
+    """Let files of secrets stand in the data folder once the block is through, unless it fails.
+
+    They are written before it, so that no database is restored without its key. Raises SetupError.
+    """
+    ready = {config.data_dir / name: secrets[name] for name in SECRETS if name in secrets}
+    asides = {path: path.with_name(f"{path.name}.restoring") for path in ready}
+    try:
+        with _writing_to(config.data_dir):
+            config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path, data in ready.items():
+                made = os.open(asides[path], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(made, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(made)
+        yield
+        with _writing_to(config.data_dir):
+            for path, data in ready.items():
+                if path.exists() and path.read_bytes() != data:
+                    path.rename(path.with_name(f"{path.name}.replaced"))
+                asides[path].rename(path)
+    finally:
+        for aside in asides.values():
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing_to(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(
+            f"the keys of the backup cannot be put into {folder} ({error.strerror})"
+        ) from error
 
 
 @contextmanager

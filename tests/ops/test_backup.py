@@ -882,6 +882,43 @@ def test_what_was_deleted_and_revoked_since_is_named_when_it_comes_back(
     assert json.loads(told.out)["keyKept"] is True
 
 
+def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
+    terminal: Terminal,
+    new_place: Callable[..., App],
+    empty_database: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    app = new_place()
+    new_org(app)
+    save(app, tmp_path / "b.zip", secrets={"secret-key": KEY})
+    url, place = empty_database(), tmp_path / "place"
+    place.write_text("no folder")
+    given = {
+        "RECOLLECT_DATABASE_URL": url,
+        "RECOLLECT_DATA_DIR": str(place),
+        "RECOLLECT_BLOB_URL": (tmp_path / "files").as_uri(),
+    }
+
+    told = terminal.run("restore", str(tmp_path / "b.zip"), **given)
+
+    assert (told.code, nothing_in(url)) == (1, True)
+    assert "cannot be put into" in told.err
+    place.unlink()
+    closed = (place / "closed").as_uri()
+    place.mkdir()
+    (place / "closed").write_text("no folder")
+    told = terminal.run(
+        "restore", str(tmp_path / "b.zip"), **{**given, "RECOLLECT_BLOB_URL": closed}
+    )
+    assert (told.code, nothing_in(url)) == (1, True)
+    assert told.err.startswith("error: ")
+    assert [path.name for path in place.iterdir()] == ["closed"]
+    told = terminal.run("restore", str(tmp_path / "b.zip"), **{**given, "RECOLLECT_BLOB_URL": None})
+    assert told.code == 0, told.err
+    assert (place / "secret-key").read_bytes() == KEY
+    assert (place / "secret-key").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
     sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
