@@ -450,6 +450,21 @@ def test_what_a_killed_run_left_goes_with_the_next_one(
     assert all(path.exists() for path in (alive, *others))
 
 
+def test_a_name_that_cannot_be_is_said(
+    new_place: Callable[..., App], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, long = new_place(), tmp_path / ("x" * 300)
+    new_org(app)
+    monkeypatch.chdir(tmp_path)
+
+    for write in (save, bundle_of):
+        with pytest.raises(SetupError, match="File name too long"):
+            write(app, long)
+    for here in (Path("."), Path("..")):
+        with pytest.raises(SetupError, match="is there already; name a new folder"):
+            bundle_of(app, here)
+
+
 def test_no_device_is_replaced_by_a_backup(new_place: Callable[..., App], tmp_path: Path) -> None:
     app, pipe = new_place(), tmp_path / "pipe"
     os.mkfifo(pipe)

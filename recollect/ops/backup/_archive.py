@@ -170,7 +170,10 @@ class Writing:
         """`force`: an existing file is replaced, by the whole new one."""
         self._path = path
         self._force = force
-        self._refuse_existing()
+        try:
+            self._refuse_existing()
+        except OSError as error:
+            raise self._refusal(error) from error
         self._aside = name_aside(path)
         self._sums: dict[str, str] = {}
 

@@ -69,11 +69,13 @@ def export(
     empty or cannot be written, NotFoundError for an unknown organisation or tag. It is whole, or
     not there.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is there already and not empty; name a new folder")
+    if folder.name in ("", ".."):
+        raise SetupError(f"{folder} is there already; name a new folder")
     aside = name_aside(folder)
     held = None
     try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise SetupError(f"{folder} is there already and not empty; name a new folder")
         aside.mkdir(mode=0o700)
         held = hold(aside)
         with snapshot(url) as tx:
