@@ -7,6 +7,7 @@ references: it is written before the row and removed after it.
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,10 @@ from recollect.model import OrgId
 
 NOTE = ".store"
 """Names a folder that keeps blobs; no blob."""
+KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/[0-9a-f]{64}\.[0-9a-f]{8}")
+"""as `new_key` makes them"""
+_PART = ".part"
+"""The ending of what is being written."""
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
 
@@ -44,7 +49,8 @@ class Blobs(Protocol):
         ...
 
     def older_than(self, age: timedelta) -> Iterator[str]:
-        """Keys of blobs written longer ago."""
+        """Keys of blobs written longer ago, and of what an upload that was cut off left; of nothing
+        that others put there."""
         ...
 
 
@@ -54,11 +60,21 @@ def new_key(org: OrgId, data: bytes) -> str:
     return f"{org}/{digest[:2]}/{digest}.{secrets.token_hex(4)}"
 
 
+def is_whole(key: str, data: bytes) -> bool:
+    """Whether these are the bytes that the key was made for."""
+    return hashlib.sha256(data).hexdigest() == key.rpartition("/")[2].partition(".")[0]
+
+
+def _is_ours(key: str) -> bool:
+    """Whether the service wrote it, if only in part: what else lies in the store is another's."""
+    return KEY.fullmatch(key.removesuffix(_PART)) is not None
+
+
 def open_blobs(url: str, *, used: bool = False) -> Blobs:
     """The store of a `file://` or `s3://` URL; raises SetupError for any other, and for a folder
     that cannot be used.
 
-    `used`: it was opened before, so a folder that is there without its note is away.
+    `used`: it was opened before, so a folder without its note is away, and is not made.
     """
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc:
@@ -97,22 +113,22 @@ def identity(url: str) -> str:
     parts = urlsplit(url)
     said = f"{parts.netloc}/{parts.path.strip('/')}"
     if parts.scheme == "file":
-        said = _noted(Path(unquote(parts.path)))
+        said = _note_of(Path(unquote(parts.path)))
     return hashlib.sha256(f"{parts.scheme}:{said}".encode()).hexdigest()[:8]
 
 
-def _noted(root: Path) -> str:
-    """What the note of a folder says; both are made if they are not there, the note by the first of
-    several processes. Raises SetupError."""
-    note = root / NOTE
+def _note_of(folder: Path) -> str:
+    """What the note of a folder says; both are made if they are not there. Raises SetupError."""
+    note = folder / NOTE
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _first_note(note)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _noted(note)
     except OSError as error:
         raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
 
 
-def _first_note(note: Path) -> str:
+def _noted(note: Path) -> str:
+    """What a note says; of several processes that make it, the first one's."""
     if not note.exists():
         draft = note.with_name(f"{NOTE}.{secrets.token_hex(8)}")
         draft.write_text(secrets.token_hex(16))
@@ -136,13 +152,13 @@ class FolderBlobs:
 
     def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
-        if not (used and root.exists()):
-            _noted(root)
+        if not used:
+            _note_of(root)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()
         path = self._root / key
-        aside = path.with_name(path.name + ".part")
+        aside = path.with_name(path.name + _PART)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
@@ -187,9 +203,9 @@ class FolderBlobs:
                 found = path.stat()
             except FileNotFoundError:  # somebody else removed it, or it has its name by now
                 continue
-            blob = stat.S_ISREG(found.st_mode) and not path.name.startswith(NOTE)
-            if blob and found.st_mtime < limit:
-                yield str(path.relative_to(self._root))
+            key = str(path.relative_to(self._root))
+            if stat.S_ISREG(found.st_mode) and found.st_mtime < limit and _is_ours(key):
+                yield key
 
     def _check(self) -> None:
         """Raises Unavailable while the folder is away."""
@@ -235,7 +251,7 @@ class ObjectBlobs:
         try:
             for page in self._store.list():  # pyright: ignore[reportUnknownMemberType]
                 for item in page:
-                    if item["last_modified"] < limit:
+                    if item["last_modified"] < limit and _is_ours(item["path"]):
                         yield item["path"]
         except (BaseError, FileNotFoundError) as error:
             raise Unavailable("the blob bucket does not answer") from error

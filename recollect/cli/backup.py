@@ -1,8 +1,9 @@
 """`backup` and `restore` of the whole installation; `export` and `import` of documents."""
 
+import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,9 @@ from recollect.cli._database import address, refuse_no_database
 from recollect.cli._log import log_of_command
 from recollect.cli.output import console, echo_json, tell
 from recollect.config import Config, load
-from recollect.db import Database
+from recollect.db import Database, Tx
 from recollect.db.embedded import database
-from recollect.errors import SetupError
+from recollect.errors import AuthenticationError, SetupError
 from recollect.ops import backup as backups
 from recollect.ops.backup import Archive, Progress, Tell
 from recollect.orgs import audit, orgs, tags
@@ -30,6 +31,8 @@ SECRETS = ("secret-key", "api-key")
 
 AUDITED = "0011_events"
 """The migration that brought the audit log."""
+SHOWN = 20
+"""Ids that are printed; `--json` has all."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OrgName = Annotated[str, typer.Option("--org", help="Name of the organisation.")]
 
@@ -89,6 +92,7 @@ def backup(
                 "files": manifest.files,
                 "fileBytes": manifest.file_bytes,
                 "missing": manifest.missing,
+                "damaged": manifest.damaged,
                 "secrets": manifest.secrets,
             }
         )
@@ -101,6 +105,11 @@ def backup(
         tell(
             f"{len(manifest.missing)} files that documents were uploaded as are not in the blob"
             f" store any more, so not in the backup either; the first is {manifest.missing[0]}"
+        )
+    if manifest.damaged:
+        tell(
+            f"{len(manifest.damaged)} uploaded files are damaged in the blob store, and are in the"
+            " backup as they are: `recollect verify` names their documents"
         )
     if config.secret_key is not None:
         tell(
@@ -132,18 +141,19 @@ def restore(
         secrets = {name: archive.read(f"secrets/{name}") for name in archive.manifest.secrets}
         with database(config) as ensure:
             url = ensure()
-            done = backups.restore(
-                archive,
-                url,
-                open_blobs(config.blobs),
-                replace=replace,
-                index_shards=config.index_shards,
-                tell=show,
-            )
-            _put_secrets(config, secrets)
+            with _secrets_put(config, secrets):
+                done = backups.restore(
+                    archive,
+                    url,
+                    open_blobs(config.blobs),
+                    replace=replace,
+                    index_shards=config.index_shards,
+                    tell=show,
+                )
             marks = [encryption.mark([key]) for key in secret_keys(config)]
             with Database(url, size=1) as db, db.begin() as tx:
                 sealed = connections.sealed_by_others(tx, marks[0])
+                kept = _opens(tx, config)
                 audit.act(audit.CLI)
                 audit.record(tx, "backup.restored", made_at=done.manifest.made_at.isoformat())
     manifest = done.manifest
@@ -159,11 +169,15 @@ def restore(
                 "connections": manifest.rows("connections"),
                 "files": manifest.files,
                 "missing": manifest.missing,
+                "damaged": list(done.damaged),
                 "migrated": list(done.migrated),
                 "leftOut": list(done.strange),
                 "secrets": sorted(secrets),
                 "keyMissing": key_missing,
                 "connectionsClosed": closed,
+                "keyKept": kept,
+                "deletedAreBack": list(done.deleted),
+                "revokedAreBack": list(done.revoked),
             }
         )
     else:
@@ -177,6 +191,11 @@ def restore(
         tell(f"left out, since they are not Recollect's: {', '.join(done.strange)}")
     if manifest.missing:
         tell(f"{len(manifest.missing)} uploaded files were missing when the backup was made")
+    if done.damaged:
+        tell(
+            f"{len(done.damaged)} uploaded files were damaged when the backup was made:"
+            " `recollect verify` names their documents"
+        )
     if key_missing:
         tell(
             "the secret key of that installation is not here: what it sealed cannot be opened."
@@ -184,6 +203,27 @@ def restore(
             " again, unless you put its secret-key file into DATA_DIR, or its RECOLLECT_SECRET_KEY"
             " behind this one's after a comma"
         )
+    if not kept:
+        tell(
+            f"no key that opens it is in {config.data_dir / 'api-key'}: use one that you have, or"
+            " `recollect keys create --scope admin`"
+        )
+    tell("what was deleted since then is back, and keys that were revoked since then open again")
+    for what, ids in (("documents", done.deleted), ("keys", done.revoked)):
+        if ids:
+            more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+            tell(f"  {what}, as the replaced database knew: {', '.join(ids[:SHOWN])}{more}")
+
+
+def _opens(tx: Tx, config: Config) -> bool:
+    """Whether the commands find a key that the installation takes."""
+    if config.api_key is not None:
+        return True  # the start of the service sees to it
+    try:
+        orgs.authenticate(tx, (config.data_dir / "api-key").read_text().strip())
+    except (OSError, UnicodeDecodeError, AuthenticationError):
+        return False
+    return True
 
 
 def export(
@@ -217,6 +257,7 @@ def export(
                 "questions": bundle.questions,
                 "leftOut": bundle.left_out,
                 "missing": bundle.missing,
+                "damaged": bundle.damaged,
                 "embedder": bundle.embedder.name if bundle.embedder else None,
             }
         )
@@ -229,6 +270,8 @@ def export(
         tell(f"left out: {bundle.left_out} documents that their connection has yet to fetch")
     if bundle.missing:
         tell(f"{len(bundle.missing)} documents lost the file they were uploaded as")
+    if bundle.damaged:
+        tell(f"{len(bundle.damaged)} documents come with a file that is damaged in the blob store")
 
 
 def bring(
@@ -325,18 +368,43 @@ def _secrets(config: Config) -> dict[str, bytes]:
     return found
 
 
-def _put_secrets(config: Config, secrets: dict[str, bytes]) -> None:
-    for name, data in secrets.items():
-        if name not in SECRETS:
-            continue
-        path = config.data_dir / name
-        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.read_bytes() != data:
-            path.rename(path.with_name(f"{name}.replaced"))
-        aside = path.with_name(f"{name}.restoring")
-        aside.touch(mode=0o600)
-        aside.write_bytes(data)
-        aside.rename(path)
+@contextmanager
+def _secrets_put(config: Config, secrets: Mapping[str, bytes]) -> Generator[None]:
+    """Let files of secrets stand in the data folder once the block is through, unless it fails.
+
+    They are written before it, so that no database is restored without its key. Raises SetupError.
+    """
+    ready = {config.data_dir / name: secrets[name] for name in SECRETS if name in secrets}
+    asides = {path: path.with_name(f"{path.name}.restoring") for path in ready}
+    try:
+        with _writing_to(config.data_dir):
+            config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path, data in ready.items():
+                made = os.open(asides[path], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(made, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(made)
+        yield
+        with _writing_to(config.data_dir):
+            for path, data in ready.items():
+                if path.exists() and path.read_bytes() != data:
+                    path.rename(path.with_name(f"{path.name}.replaced"))
+                asides[path].rename(path)
+    finally:
+        for aside in asides.values():
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing_to(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(
+            f"the keys of the backup cannot be put into {folder} ({error.strerror})"
+        ) from error
 
 
 @contextmanager

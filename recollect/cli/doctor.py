@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,22 +26,24 @@ from recollect.app import (
     open_reranker_of,
     secret_keys,
 )
+from recollect.blobs import new_key, open_blobs
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, Database, Tx, citus, lacking, migrate, versions
+from recollect.db import OLDER, Database, citus, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
-from recollect.index import model_switch
+from recollect.index import model_switch, vector_index
 from recollect.index.model_switch import SwitchProgress
 from recollect.inference.local_model import E5
 from recollect.inference.rerank import NEEDS_RERANKER
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import GET_BETTER
+from recollect.model import OrgId
 from recollect.sync import connections
 from recollect.sync.credentials import client_of_installation
 
@@ -182,7 +185,7 @@ def _database(config: Config) -> list[CheckResult]:
                 server, vector = versions(tx)
                 others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
                 told = f"{kind} PostgreSQL {server}, pgvector {vector}"
-                found = [CheckResult("database", "ok", told), _files(tx, config)]
+                found = [CheckResult("database", "ok", told)]
     if config.database_url is None and Embedded(config.data_dir).is_shared:
         told = (
             "they belong to the user nobody, and so to every service that runs as nobody; make a"
@@ -196,14 +199,6 @@ def _database(config: Config) -> list[CheckResult]:
         )
         found.append(CheckResult("secret key", "warn", told))
     return found
-
-
-def _files(tx: Tx, config: Config) -> CheckResult:
-    try:
-        check_files(tx, config)
-    except SetupError as error:
-        return CheckResult("files", "FAIL", str(error))
-    return CheckResult("files", "ok", config.blobs)
 
 
 def _replicas(config: Config) -> list[CheckResult]:
@@ -247,6 +242,26 @@ def _citus(config: Config) -> list[CheckResult]:
         )
         for one in found
     ]
+
+
+def _files(config: Config) -> list[CheckResult]:
+    try:
+        with (
+            database(config, keep=False) as ensure,
+            Database(ensure(), size=1) as db,
+            db.begin() as tx,
+        ):
+            if lacking(tx) or vector_index.read(tx) is None:  # the first start makes the folder
+                return []
+            try:
+                check_files(tx, config)
+            except SetupError as error:
+                return [CheckResult("files", "FAIL", str(error))]
+    except RecollectError:  # of which another line tells
+        return []
+    with suppress(Permanent):  # there is no such file, as a store says that is there
+        open_blobs(config.blobs, used=True).get(new_key(OrgId("doctor"), b""))
+    return [CheckResult("files", "ok", config.blobs)]
 
 
 def _embedder(config: Config) -> list[CheckResult]:
@@ -411,6 +426,7 @@ CHECKS = (
     _database,
     _replicas,
     _citus,
+    _files,
     _embedder,
     _sandbox,
     _pictures,

@@ -319,7 +319,7 @@ def _keep_key(config: Config, secret: str) -> None:
 def _announce(config: Config, secret: str | None) -> None:
     kept = config.data_dir / "api-key"
     if _shares_a_log():
-        LOG.info("ready", address=config.address, key_file=str(kept))
+        LOG.info("ready", address=config.address, key_file=str(kept) if kept.exists() else None)
         return
     typer.echo(f"Recollect is ready at {config.address}")
     typer.echo(f"  console  {config.address}/console")

@@ -57,7 +57,7 @@ _REMEDIES: Mapping[str, str] = {
     "database_refused": "Change the value that the message names at its source, and send it again.",
     "internal_error": "Please report it with the traceback in the log. A retry may help.",
     "missing_blob": "Send the file again, or, where it came out of an archive, retry that;"
-    " `recollect verify` lists all that are missing.",
+    " `recollect verify` lists all that are missing or damaged.",
 }
 _ANSWERED = (
     "Check the address and what it shows to someone who is not signed in, then retry: the server"

@@ -5,7 +5,6 @@ references in one snapshot each. So the service may write meanwhile, and memory 
 is what the service would do itself: drop what is wrong, and process the document again.
 """
 
-import hashlib
 import random
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from recollect import documents, log
-from recollect.blobs import Blobs
+from recollect.blobs import Blobs, is_whole
 from recollect.db import Database, Tx
 from recollect.errors import Permanent
 from recollect.index import missing_vectors, terms, vector_index
@@ -390,8 +389,7 @@ def _fault(store: Blobs, key: str) -> str | None:
         data = store.get(key)
     except Permanent:
         return "file_missing"
-    digest = key.rpartition("/")[2].partition(".")[0]
-    return None if hashlib.sha256(data).hexdigest() == digest else "file_damaged"
+    return None if is_whole(key, data) else "file_damaged"
 
 
 def _strays(db: Database, store: Blobs) -> list[str]:

@@ -1,6 +1,7 @@
 """Backups and bundles: what was acknowledged comes back whole, and nothing is embedded again."""
 
 import base64
+import fcntl
 import hashlib
 import io
 import json
@@ -404,6 +405,76 @@ def test_a_file_that_was_lost_before_is_named_and_stops_nothing(
     assert FolderBlobs(tmp_path / "there").get(kept) == b"kept"
 
 
+def test_a_file_that_was_damaged_before_is_named_and_stops_no_restore(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    id, damaged = upload(app, tenant, b"as it was uploaded")
+    _, kept = upload(app, tenant, b"kept")
+    app.blobs.put(damaged, b"As it was uploaded")
+
+    made = save(app, tmp_path / "b.zip")
+
+    bundle = bundle_of(app, tmp_path / "bundle")
+    assert (bundle.damaged, bundle.missing, bundle.files) == ([id], [], 2)
+    assert (made.manifest.damaged, made.manifest.missing) == ([damaged], [])
+    there = FolderBlobs(tmp_path / "there")
+    assert load(tmp_path / "b.zip", empty_database(), tmp_path / "there").damaged == [damaged]
+    assert there.get(kept) == b"kept"
+    assert there.get(damaged) == b"As it was uploaded"
+    there.put(damaged, b"as it was uploaded")  # whoever has it whole keeps that
+    load(tmp_path / "b.zip", empty_database(), tmp_path / "there")
+    assert there.get(damaged) == b"as it was uploaded"
+
+
+def test_what_a_killed_run_left_goes_with_the_next_one(
+    new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    new_org(app)
+    dead = [tmp_path / ".b.zip.0123abcd.part", tmp_path / ".bundle.0123abcd.part"]
+    others = [tmp_path / ".c.zip.0123abcd.part", tmp_path / ".b.zip.of-mine.part"]
+    alive = tmp_path / ".b.zip.89abcdef.part"
+    for path in (dead[0], alive, *others):
+        path.write_bytes(b"rows")
+    dead[1].mkdir()
+    (dead[1] / "documents.jsonl").write_bytes(b"rows")
+
+    with alive.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        save(app, tmp_path / "b.zip")
+        bundle_of(app, tmp_path / "bundle")
+
+    assert not any(path.exists() for path in dead)
+    assert all(path.exists() for path in (alive, *others))
+
+
+def test_a_name_that_cannot_be_is_said(
+    new_place: Callable[..., App], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, long = new_place(), tmp_path / ("x" * 300)
+    new_org(app)
+    monkeypatch.chdir(tmp_path)
+
+    for write in (save, bundle_of):
+        with pytest.raises(SetupError, match="File name too long"):
+            write(app, long)
+    for here in (Path("."), Path("..")):
+        with pytest.raises(SetupError, match="is there already; name a new folder"):
+            bundle_of(app, here)
+
+
+def test_no_device_is_replaced_by_a_backup(new_place: Callable[..., App], tmp_path: Path) -> None:
+    app, pipe = new_place(), tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(SetupError, match="is a device"):
+        save(app, pipe, force=True)
+
+    assert pipe.is_fifo()
+
+
 def test_two_backups_at_once_do_not_disturb_each_other(
     new_place: Callable[..., App], tmp_path: Path
 ) -> None:
@@ -788,6 +859,81 @@ def test_a_used_database_is_refused_unless_it_is_to_be_replaced(
         load(sound, foreign, tmp_path / "foreign", replace=True)
 
 
+def test_what_was_deleted_and_revoked_since_is_named_when_it_comes_back(
+    new_place: Callable[..., App], terminal: Terminal, tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    kept, gone = add(app, tenant, "kept"), add(app, tenant, "deleted later")
+    with app.db.begin() as tx:
+        before, _ = orgs.create_key(tx, tenant.id, name="revoked before")
+        key, secret = orgs.create_key(tx, tenant.id, name="revoked later")
+        orgs.revoke_key(tx, before.id)
+    save(app, tmp_path / "b.zip")
+    late = add(app, tenant, "added and deleted later")
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [gone, late])
+        orgs.revoke_key(tx, key.id)
+    url, place = url_of(app), tmp_path / "there"
+    app.db.close()
+    in_use = (
+        "select 1 from pg_stat_activity where application_name = 'recollect'"
+        " and datname = current_database()"
+    )
+    eventually(lambda: not rows(url, in_use))
+
+    done = load(tmp_path / "b.zip", url, place, replace=True)
+
+    assert (done.deleted, done.revoked) == ([gone], [key.id])
+    assert kept in {row["id"] for row in rows(url, "select id from documents")}
+
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(place)}
+    again = ("restore", str(tmp_path / "b.zip"), "--replace")
+    told = terminal.run(*again, **given)
+    assert (told.code, "keys create --scope admin" in told.err) == (0, True), told.err
+    assert "what was deleted since then is back" in told.err
+    (place / "api-key").write_text(f"{secret}\n")
+    told = terminal.run(*again, "--json", **given)
+    assert json.loads(told.out)["keyKept"] is True
+
+
+def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
+    terminal: Terminal,
+    new_place: Callable[..., App],
+    empty_database: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    app = new_place()
+    new_org(app)
+    save(app, tmp_path / "b.zip", secrets={"secret-key": KEY})
+    url, place = empty_database(), tmp_path / "place"
+    place.write_text("no folder")
+    given = {
+        "RECOLLECT_DATABASE_URL": url,
+        "RECOLLECT_DATA_DIR": str(place),
+        "RECOLLECT_BLOB_URL": (tmp_path / "files").as_uri(),
+    }
+
+    told = terminal.run("restore", str(tmp_path / "b.zip"), **given)
+
+    assert (told.code, nothing_in(url)) == (1, True)
+    assert "cannot be put into" in told.err
+    place.unlink()
+    closed = (place / "closed").as_uri()
+    place.mkdir()
+    (place / "closed").write_text("no folder")
+    told = terminal.run(
+        "restore", str(tmp_path / "b.zip"), **{**given, "RECOLLECT_BLOB_URL": closed}
+    )
+    assert (told.code, nothing_in(url)) == (1, True)
+    assert told.err.startswith("error: ")
+    assert [path.name for path in place.iterdir()] == ["closed"]
+    told = terminal.run("restore", str(tmp_path / "b.zip"), **{**given, "RECOLLECT_BLOB_URL": None})
+    assert told.code == 0, told.err
+    assert (place / "secret-key").read_bytes() == KEY
+    assert (place / "secret-key").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
     sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -1035,6 +1181,43 @@ def test_what_breaks_off_is_said_as_it_is_and_leaves_nothing(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_command_takes_an_empty_folder_for_that_of_the_files(
+    terminal: Terminal, new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    _, key = upload(app, tenant, b"uploaded")
+    folder = app.config.data_dir / "blobs"
+    bundle_of(app, tmp_path / "bundle")
+    new_org(app, "elsewhere")
+    folder.rename(tmp_path / "kept")
+    folder.mkdir()
+    given = {
+        "RECOLLECT_DATABASE_URL": url_of(app),
+        "RECOLLECT_DATA_DIR": str(app.config.data_dir),
+    }
+    with app.db.begin() as tx:  # as the commands, whose settings name no model
+        tx.execute("delete from index_settings")
+
+    for command in (
+        ("export", str(tmp_path / "other"), "--org", "acme"),
+        ("import", str(tmp_path / "bundle"), "--org", "elsewhere"),
+    ):
+        done = terminal.run(*command, **given)
+        assert done.code == 1
+        assert "the blob folder is away" in done.err
+    told = terminal.run("doctor", **given)
+    assert told.code == 1
+    assert "FAIL files: the blob folder is away" in told.out
+
+    assert list(folder.iterdir()) == []
+    assert not (tmp_path / "other").exists()
+    folder.rmdir()
+    (tmp_path / "kept").rename(folder)
+    assert app.blobs.get(key) == b"uploaded"
+    assert f"ok   files: {folder.as_uri()}" in terminal.run("doctor", **given).out
 
 
 def test_what_cannot_be_backed_up_is_said(

@@ -299,19 +299,23 @@ def test_files_are_compared_with_their_digests(ground: Ground) -> None:
 
 def test_sending_a_file_again_brings_back_what_the_disk_lost(ground: Ground) -> None:
     """The remedy that is told: the same bytes counted as no change, and were thrown away."""
-    texts = {name: f"words of the {name} file".encode() for name in ("lost", "altered", "retried")}
+    names = ("lost", "altered", "retried", "altered and retried")
+    texts = {name: f"words of the {name} file".encode() for name in names}
     sent = {name: ground.upload(text, name) for name, text in texts.items()}
     drain(ground.app)
     sent["lost"][1].unlink()
     sent["altered"][1].write_bytes(b"other words")
     sent["retried"][1].unlink()
+    sent["altered and retried"][1].write_bytes(b"other words")
+    retried = [sent["retried"][0], sent["altered and retried"][0]]
     with ground.app.db.begin() as tx:
-        documents.reprocess(tx, ground.tenant, ids=[sent["retried"][0]])
+        documents.reprocess(tx, ground.tenant, ids=retried)
     drain(ground.app)
     with ground.app.db.begin() as tx:
-        failed = documents.get(tx, ground.tenant, sent["retried"][0])
-    assert failed.failure is not None
-    assert failed.failure.code == "missing_blob"
+        for id in retried:
+            failed = documents.get(tx, ground.tenant, id)
+            assert failed.failure is not None
+            assert failed.failure.code == "missing_blob"
 
     for name, text in texts.items():
         ground.upload(text, name)

@@ -56,16 +56,29 @@ def test_a_folder_that_is_away_is_no_folder_without_files(tmp_path: Path):
 
 
 def test_a_command_does_not_take_an_empty_folder_for_the_one_that_is_away(tmp_path: Path):
-    mounted, fresh = tmp_path / "not mounted", tmp_path / "fresh"
+    mounted = tmp_path / "not mounted"
     mounted.mkdir()
 
-    away = open_blobs(mounted.as_uri(), used=True)
+    for folder in (mounted, mounted / "files"):
+        away = open_blobs(folder.as_uri(), used=True)
 
-    with pytest.raises(Unavailable, match="away"):
-        away.get("org/aa/one")
+        with pytest.raises(Unavailable, match="away"):
+            away.get("org/aa/one")
+        with pytest.raises(Unavailable, match="away"):
+            away.put("org/aa/one", b"bytes")
+        with pytest.raises(Unavailable, match="away"):
+            away.delete("org/aa/one")
     assert list(mounted.iterdir()) == []
-    with pytest.raises(Permanent, match="missing"):
-        open_blobs(fresh.as_uri(), used=True).get("org/aa/one")
+
+
+def test_what_others_keep_in_the_folder_is_none_of_the_files_to_be_removed(tmp_path: Path):
+    blobs, key = FolderBlobs(tmp_path), new_key(OrgId("org"), b"bytes")
+    blobs.put(key, b"bytes")
+    (tmp_path / f"{key}.part").write_bytes(b"by")
+    for name in (b"notes.txt", b"org/photo.jpg", b"no \xff UTF-8"):
+        Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_bytes(b"mine")
+
+    assert set(blobs.older_than(timedelta(seconds=-60))) == {key, f"{key}.part"}
 
 
 def test_a_folder_that_cannot_be_made_is_a_matter_of_settings(tmp_path: Path):

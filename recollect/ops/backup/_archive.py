@@ -9,9 +9,12 @@
 ZIP, since it is written in one go, read from anywhere, and its end tells that it is whole.
 """
 
+import fcntl
+import glob
 import hashlib
 import os
 import secrets
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Mapping
@@ -85,6 +88,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """keys of files that documents name and the blob store had lost before"""
     secrets: list[str]
     """names of the files of secrets that are in it"""
+    damaged: list[str] = []
+    """keys of files that are in it as they were: not what was uploaded any more"""
 
     def rows(self, table: str) -> int:
         return next((one.rows for one in self.tables if one.name == table), 0)
@@ -106,6 +111,30 @@ Tell = Callable[[Progress], None]
 
 def silent(_: Progress) -> None:
     """For callers that show no progress."""
+
+
+def name_aside(path: Path) -> Path:
+    """What `path` is called until it is whole."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def hold(aside: Path) -> int:
+    """Let others know, while the descriptor is open, that this file or folder is being written; and
+    remove what runs for the same path left that were killed."""
+    held = os.open(aside, os.O_RDONLY)
+    with suppress(OSError):  # a file system without locks: nothing is removed there
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    name = aside.name.rsplit(".", 2)[0]
+    parts = set(aside.parent.glob(f"{glob.escape(name)}.{'[0-9a-f]' * 8}.part"))
+    for left in parts - {aside}:
+        with suppress(OSError):
+            found = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            finally:
+                os.close(found)
+    return held
 
 
 class Sink:
@@ -141,13 +170,17 @@ class Writing:
         """`force`: an existing file is replaced, by the whole new one."""
         self._path = path
         self._force = force
-        self._refuse_existing()
-        self._aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            self._refuse_existing()
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._aside = name_aside(path)
         self._sums: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         try:
             handle = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            self._held = hold(self._aside)
         except OSError as error:
             raise self._refusal(error) from error
         self._target = _Target(os.fdopen(handle, "r+b"))
@@ -184,6 +217,7 @@ class Writing:
             self._target.abandon()
             self._zip.close()
             self._target.close()
+            os.close(self._held)
         if isinstance(error, OSError):
             raise self._refusal(error) from error
 
@@ -203,6 +237,8 @@ class Writing:
     def _refuse_existing(self) -> None:
         if self._path.is_dir():
             raise SetupError(f"{self._path} is a folder; name the file to write")
+        if self._path.exists() and not self._path.is_file():
+            raise SetupError(f"{self._path} is a device or the like; name the file to write")
         if not self._force and self._path.exists():
             raise SetupError(f"{self._path} is there already; --force replaces it")
 

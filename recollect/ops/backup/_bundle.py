@@ -196,6 +196,8 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """documents of connections that had not been fetched yet"""
     missing: list[str] = []
     """ids of documents whose file the blob store had lost"""
+    damaged: list[str] = []
+    """ids of documents whose file is in it as it was: not what was uploaded any more"""
     sha256: Mapping[str, str] = {}
     """of the files of lines"""
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ import pgvector.psycopg
 from psycopg import sql
 
 from recollect import __version__
-from recollect.blobs import Blobs
+from recollect.blobs import Blobs, is_whole
 from recollect.db import Tx
 from recollect.errors import NotFoundError, Permanent, SetupError
 from recollect.index import vector_index
 from recollect.model import OrgId
 from recollect.ops.backup import _questions
-from recollect.ops.backup._archive import Progress, Tell, silent
+from recollect.ops.backup._archive import Progress, Tell, hold, name_aside, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     FORMAT,
@@ -70,11 +69,15 @@ def export(
     empty or cannot be written, NotFoundError for an unknown organisation or tag. It is whole, or
     not there.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is there already and not empty; name a new folder")
-    aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    if folder.name in ("", ".."):
+        raise SetupError(f"{folder} is there already; name a new folder")
+    aside = name_aside(folder)
+    held = None
     try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise SetupError(f"{folder} is there already and not empty; name a new folder")
         aside.mkdir(mode=0o700)
+        held = hold(aside)
         with snapshot(url) as tx:
             bundle = _exported(tx, blobs, aside, org, tags, tell)
         if folder.exists():
@@ -86,6 +89,8 @@ def export(
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if held is not None:
+            os.close(held)
     return bundle
 
 
@@ -107,7 +112,7 @@ def _exported(
     index = vector_index.read(tx)
     assert row is not None
     column = vector_index.COLUMNS[index.used.slot if index else "a"]
-    counted, files, missing = _Counted(), set[str](), list[str]()
+    counted, files, missing, damaged = _Counted(), set[str](), list[str](), list[str]()
     digest = hashlib.sha256()
     with (aside / DOCUMENTS).open("wb") as lines, tx.cursor("exported") as cursor:
         cursor.itersize = _BATCH
@@ -120,7 +125,7 @@ def _exported(
             if one["content"] is None and one["blob"] is None and one["text"] is None:
                 counted.left_out += 1
                 continue
-            file = _file(aside, blobs, one, files)
+            file = _file(aside, blobs, one, files, damaged)
             if file is None and one["blob"] is not None:
                 missing.append(one["id"])
                 if one["text"] is None:
@@ -156,6 +161,7 @@ def _exported(
         files=len(files),
         left_out=counted.left_out,
         missing=missing,
+        damaged=damaged,
         memories=memories,
         questions=questions,
         sha256=sums,
@@ -300,7 +306,7 @@ def _memory(row: Mapping[str, Any], vector: Any) -> BundledMemory:
 
 
 def _file(
-    aside: Path, blobs: Blobs, row: Mapping[str, Any], written: set[str]
+    aside: Path, blobs: Blobs, row: Mapping[str, Any], written: set[str], damaged: list[str]
 ) -> BundledFile | None:
     if row["blob"] is None:
         return None
@@ -308,6 +314,8 @@ def _file(
         data = blobs.get(row["blob"])
     except Permanent:
         return None
+    if not is_whole(row["blob"], data):
+        damaged.append(row["id"])
     file = BundledFile(
         sha256=hashlib.sha256(data).hexdigest(),
         size=len(data),

@@ -1,18 +1,17 @@
 """From a backup to a database that can serve: all of it or nothing, in one transaction."""
 
-import hashlib
-import re
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 import psycopg
 from psycopg import sql
 
 from recollect import db
-from recollect.blobs import Blobs
+from recollect.blobs import KEY, Blobs, is_whole
 from recollect.db import MIGRATION_LOCK, Tx, citus
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.index import vector_index
@@ -28,8 +27,6 @@ from recollect.ops.backup._archive import (
 )
 from recollect.ops.backup._session import PATIENCE, session
 
-_KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/(?P<digest>[0-9a-f]{64})\.[0-9a-f]{8}")
-"""as `blobs.new_key` makes them; nothing else becomes the name of a file here"""
 _PAUSE = threading.Event()
 
 
@@ -43,6 +40,12 @@ class Restored:
     """migrations applied after the backup's own"""
     strange: Sequence[str]
     """tables in the backup that are none of Recollect's, left out"""
+    damaged: Sequence[str]
+    """keys of files that were damaged before the backup was made"""
+    deleted: Sequence[str]
+    """ids of documents that are back, though the database that was replaced had deleted them"""
+    revoked: Sequence[str]
+    """ids of API keys that open again, though it had revoked them"""
 
 
 def check_schema(manifest: Manifest) -> None:
@@ -80,6 +83,7 @@ def restore(
             tx.execute("set local maintenance_work_mem = '256MB'")
             tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
             _refuse_used(tx, replace)
+            ended = _ended_since(tx, archive.manifest.made_at)
             _catalogue.drop_all(tx)
             citus.keep_apart(tx)
             _make_schema(tx, archive.manifest)
@@ -91,16 +95,18 @@ def restore(
             # that was revoked. A token that was renewed since must not count again, either.
             tx.execute("delete from sessions")
             tx.execute("delete from assistant_tokens")
+            deleted, revoked = _back_again(tx, *ended)
             tell(Progress("indexes", 0, None, "vectors"))
             vector_index.rebuild(tx)
             _catalogue.analyze(tx)
-            _bring_files(tx, archive, blobs, brought, tell)
+            damaged = _bring_files(tx, archive, blobs, brought, tell)
         except BaseException:
             for key in brought:
                 blobs.delete(key)
             raise
         _commit(tx, url, blobs, brought)
-    return Restored(archive.manifest, archive.manifest.rows("documents"), migrated, strange)
+    rows = archive.manifest.rows("documents")
+    return Restored(archive.manifest, rows, migrated, strange, damaged, deleted, revoked)
 
 
 def _commit(tx: Tx, url: str, blobs: Blobs, brought: Sequence[str]) -> None:
@@ -154,6 +160,41 @@ def _refuse_used(tx: Tx, replace: bool) -> None:
             " (another RECOLLECT_DATA_DIR or RECOLLECT_DATABASE_URL), or drop all it holds with"
             " --replace"
         )
+
+
+def _ended_since(tx: Tx, moment: datetime) -> tuple[list[bytes], list[str]]:
+    """What the database that is to be replaced knows of: digests of the documents that were deleted
+    after that moment, and ids of the API keys that were revoked. Nothing if its schema is older."""
+    if "migrations" not in _catalogue.tables(tx):
+        return [], []
+    applied = {row["name"] for row in tx.execute("select name from migrations")}
+    if any(name not in applied for name, _ in db.scripts()):
+        return [], []
+    documents = tx.execute(
+        "select document from receipt_documents where receipt_id in"
+        "  (select id from receipts where deleted_at > %(moment)s)"
+        " union select sha256(convert_to(id, 'UTF8')) from documents where gone_at > %(moment)s",
+        {"moment": moment},
+    )
+    digests = [row["document"] for row in documents]
+    keys = tx.execute("select id from keys where revoked_at > %s", (moment,))
+    return digests, [row["id"] for row in keys]
+
+
+def _back_again(
+    tx: Tx, documents: Sequence[bytes], keys: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Ids of those that the backup has brought back."""
+    back = tx.execute(
+        "select id from documents where sha256(convert_to(id, 'UTF8')) = any(%s)"
+        " and gone_at is null order by id",
+        (list(documents),),
+    )
+    deleted = [row["id"] for row in back]
+    open_again = tx.execute(
+        "select id from keys where id = any(%s) and revoked_at is null order by id", (list(keys),)
+    )
+    return deleted, [row["id"] for row in open_again]
 
 
 def _make_schema(tx: Tx, manifest: Manifest) -> None:
@@ -220,26 +261,31 @@ def _copy_in(tx: Tx, archive: Archive, table: Table, here: dict[str, str]) -> No
         )
 
 
-def _bring_files(tx: Tx, archive: Archive, blobs: Blobs, brought: list[str], tell: Tell) -> None:
-    keys = archive.files()
+def _bring_files(
+    tx: Tx, archive: Archive, blobs: Blobs, brought: list[str], tell: Tell
+) -> list[str]:
+    """Put them into the store; returns the keys of those that were damaged before the backup."""
+    keys, damaged = archive.files(), list[str]()
     rows = tx.execute("select blob from documents where blob is not null")
     named = {row["blob"] for row in rows}
     for number, key in enumerate(keys):
         tell(Progress("files", number, len(keys)))
-        match = _KEY.fullmatch(key)
         data = archive.read(f"files/{key}", LARGEST_FILE)
-        if match is None or key not in named:
+        if not KEY.fullmatch(key) or key not in named:
             raise SetupError(f"{archive.path} is damaged: no document has the file {key!r}")
-        if hashlib.sha256(data).hexdigest() != match["digest"]:
-            raise SetupError(f"{archive.path} is damaged: {key} is not what its name says")
+        if not is_whole(key, data):
+            damaged.append(key)
         if _there(blobs, key, data):
             continue
         brought.append(key)
         blobs.put(key, data)
+    return damaged
 
 
 def _there(blobs: Blobs, key: str, data: bytes) -> bool:
+    """Whether the store has it already, or has it whole."""
     try:
-        return blobs.get(key) == data
+        found = blobs.get(key)
     except Permanent:
         return False
+    return found == data or is_whole(key, found)

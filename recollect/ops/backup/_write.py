@@ -9,7 +9,7 @@ import msgspec
 from psycopg import sql
 
 from recollect import __version__
-from recollect.blobs import Blobs
+from recollect.blobs import Blobs, is_whole
 from recollect.db import Tx
 from recollect.errors import Permanent, SetupError
 from recollect.ops.backup import _catalogue
@@ -67,7 +67,7 @@ def backup(
         keys = _blob_keys(tx)
         counters = _catalogue.counters(tx)
         tx.execute("commit")  # the snapshot would keep the server from tidying up; files stay held
-        size, missing = _files(file, blobs, keys, tell)
+        size, missing, damaged = _files(file, blobs, keys, tell)
         for name, data in (secrets or {}).items():
             file.put(f"secrets/{name}", data)
         manifest = Manifest(
@@ -85,6 +85,7 @@ def backup(
             file_bytes=size,
             missing=missing,
             secrets=sorted(secrets or {}),
+            damaged=damaged,
         )
         file.put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     return WrittenBackup(path, path.stat().st_size, manifest)
@@ -135,9 +136,12 @@ def _blob_keys(tx: Tx) -> list[str]:
     return [row["blob"] for row in rows]
 
 
-def _files(file: Writing, blobs: Blobs, keys: Sequence[str], tell: Tell) -> tuple[int, list[str]]:
-    """Their size in bytes, and the keys of those that are not in the store."""
-    size, missing = 0, list[str]()
+def _files(
+    file: Writing, blobs: Blobs, keys: Sequence[str], tell: Tell
+) -> tuple[int, list[str], list[str]]:
+    """Their size in bytes, and the keys of those that are not in the store, and of those that are
+    damaged there."""
+    size, missing, damaged = 0, list[str](), list[str]()
     for number, key in enumerate(keys):
         tell(Progress("files", number, len(keys)))
         try:
@@ -145,6 +149,8 @@ def _files(file: Writing, blobs: Blobs, keys: Sequence[str], tell: Tell) -> tupl
         except Permanent:  # lost before: to refuse would leave the rest without a backup, too
             missing.append(key)
             continue
+        if not is_whole(key, data):
+            damaged.append(key)
         file.put(f"files/{key}", data)
         size += len(data)
-    return size, missing
+    return size, missing, damaged
