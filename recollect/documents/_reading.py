@@ -183,13 +183,15 @@ def find(tx: Tx, tenant: Tenant, query: DocumentQuery) -> Page[Document]:
     total = _counts.kept(tx, tenant, query) or _count(tx, matching, parameters)
     rows = tx.execute(
         sql.SQL(
-            "select {columns} from documents d where {condition}"
-            " order by {order} {direction}, d.id {direction} limit %(limit)s offset %(offset)s"
+            # Pages before are passed over in the index, without reading their documents.
+            "select {columns} from (select d.id from documents d where {condition} {ordered}"
+            "  limit %(limit)s offset %(offset)s) page join documents d on d.id = page.id {ordered}"
         ).format(
             columns=sql.SQL(COLUMNS + TEXT) if query.with_text else sql.SQL(COLUMNS),
             condition=matching,
-            order=order,
-            direction=direction,
+            ordered=sql.SQL("order by {order} {direction}, d.id {direction}").format(
+                order=order, direction=direction
+            ),
         ),
         {**parameters, "limit": query.limit, "offset": (query.page - 1) * query.limit},
     ).fetchall()
