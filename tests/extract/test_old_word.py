@@ -215,7 +215,7 @@ _JAPANESE = (
         "other font",
         "hidden",
         "deleted",
-    ],  # fmt: skip
+    ],
 )
 def test_an_rtf_is_read_in_the_code_page_of_its_program_or_font(read, data, text):
     assert read(data).text == text

@@ -225,7 +225,7 @@ def test_each_equation_stays_in_its_line_beside_boxes_notes_and_tables(read):
     )
 
 
-def test_a_note_of_a_heading_is_not_in_the_title(read):
+def test_notes_and_equations_of_a_heading_are_not_in_the_title(read):
     style = "<w:pPr><w:pStyle w:val='Heading1'/></w:pPr>"
     extracted = read(
         office.docx(_p(style, "Fruit", _ref("footnote", 4)), _notes("footnote", _4=_p("Ripe.")))
@@ -233,6 +233,8 @@ def test_a_note_of_a_heading_is_not_in_the_title(read):
 
     assert extracted.text.startswith("# Fruit[^1]\n")
     assert extracted.title == "Fruit"
+    equation = "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>"
+    assert read(office.docx(_p(style, "The ", equation, " axis"))).title == "The axis"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,11 @@ class Plain:
             said |= {f"e{number}": f"${one.strip()}$" for number, one in enumerate(written)}
         return _MARK.sub(lambda mark: said.pop(mark[1], ""), text)
 
+    @staticmethod
+    def title(title: str | None) -> str | None:
+        """Without what belongs into it; of a heading xberg gives no equation."""
+        return " ".join(_MARK.sub("", title).split()) or None if title else title
+
 
 def plain(
     main: str,

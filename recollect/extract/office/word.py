@@ -49,7 +49,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
     changed = {**{part: shown.sources[part] for part in shown.changed}, **plain.parts}
     extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
-    return Extracted(text, title=extracted.title, warnings=warnings)
+    return Extracted(text, title=plain.title(extracted.title), warnings=warnings)
 
 
 def _described(picture: re.Match[str]) -> str:
