@@ -54,7 +54,7 @@ class Plain:
 
     @staticmethod
     def title(title: str | None) -> str | None:
-        """Without what belongs into it; of a heading xberg gives no equation."""
+        """Without the places of equations; xberg gives none of a heading."""
         return " ".join(_MARK.sub("", title).split()) or None if title else title
 
 

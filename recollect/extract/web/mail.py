@@ -25,7 +25,7 @@ _ENVELOPE = re.compile(
     rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?=[^\n]*+\n(?:[A-Za-z-]++:|>From ))[^\n]{0,320}?"
     rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b[^\n]{1,20}\d\d:\d\d[^\n]*+\n"
 )
-"""and a date, so that a line of a letter is none"""
+"""It holds a date: no line of a letter begins a message."""
 _SETTINGS = re.compile(rb"\s*<\?xml\b")
 _ESCAPED = re.compile(rb"^>From ", re.MULTILINE)
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
