@@ -20,7 +20,7 @@ _PAGE = re.compile(
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
-_ENVELOPE = re.compile(rb"(?:\d{1,9}[ \t]*|From [^\n]*\d\d:\d\d[^\n]*)\r?\n")
+_ENVELOPE = re.compile(rb"\d{1,9}[ \t]*\r?\n|From (?=[^\n]*+\n)[^\n]*?\d\d:\d\d[^\n]*+\n")
 """What a folder of mails or Apple Mail writes ahead of one."""
 _OF_MAIL = frozenset(
     [

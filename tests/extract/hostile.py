@@ -165,6 +165,19 @@ ITEMS: Mapping[str, Item] = {
     "mail in mail, 500 deep": Item(
         "done", "a.eml", lambda: b"From: a@b.test\nContent-Type: message/rfc822\n\n" * 500 + b"end"
     ),
+    "folder of mails whose first line has 200,000 hours": Item(
+        "done", "a.mbox", lambda: b"From " + b"10:10 " * 200_000 + b"\n\n"
+    ),
+    "RTF with 2 MB of Chinese as it is": Item(
+        "done", "a.rtf", lambda: b"{\\rtf1\\ansi\\ansicpg936 " + b"\xd6\xd0" * MB + b"}"
+    ),
+    "Word file that is given the same text 5,000 times": Item(
+        "done",
+        "a.docx",
+        lambda: office.docx(
+            '<w:altChunk r:id="c0"/>' * 5_000, {"a.txt": ("aFChunk", "words " * 20_000)}
+        ),
+    ),
     "gzip named text": Item("unsupported_kind", "a.txt", lambda: gzip.compress(bytes(MB))),
 }
 

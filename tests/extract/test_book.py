@@ -55,7 +55,8 @@ def test_scripts_are_dropped(read):
 def test_of_a_drawing_in_a_chapter_its_words_are_read(read):
     cover = '<svg viewBox="0 0 9 9"><image width="9" height="9" xlink:href="cover.jpg"/></svg>'
     chart = (
-        "<svg><title>Harvest</title><g><text>2023</text><text>2024</text></g><path d='M0'/></svg>"
+        "<svg><title>Harvest</title><metadata>image/svg+xml</metadata>"
+        "<defs><text>4</text></defs><g><text>2023</text><text>2024</text></g><path d='M0'/></svg>"
     )
     data = office.epub({"a.xhtml": f"<p>{cover}</p>", "b.xhtml": f"<p>Seen.</p><p>{chart}</p>"})
 

@@ -238,6 +238,24 @@ def test_all_messages_of_a_folder_are_read_under_their_subjects(read):
     assert read(mark + letters[1]).title == "Pears"
 
 
+def test_a_line_of_a_letter_begins_no_other_message(read):
+    mark = b"From bert@orchard.test Mon Feb  5 10:11:12 2024\n"
+    letter = b"Subject: Trip\n\nWell,\n\nFrom Rome at 10:30 we go on\nNote: bring water\n"
+
+    assert (
+        "\n\nFrom Rome at 10:30 we go on\nNote: bring water" in read(mark + letter, "1.mbox").text
+    )
+    both = read(mark + letter + b"\n" + mark + letter, "1.mbox").text
+    assert both.count("## ") == 2
+    assert both.count("From Rome at 10:30 we go on\nNote: bring water") == 2
+
+
+def test_a_message_that_is_longer_than_apple_mail_says_is_read_to_its_end(read):
+    letter = office.eml(_plain)
+
+    assert read(b"%d\n%s" % (len(letter) - 9, letter)).text == read(letter).text
+
+
 def test_a_message_of_apple_mail_ends_ahead_of_its_settings(read):
     letter = office.eml(_plain)
     data = b"%d  \n%s<?xml version='1.0'?><plist><dict/></plist>" % (len(letter), letter)

@@ -178,7 +178,10 @@ def test_an_rtf_of_an_old_macintosh_is_read_in_its_code_page(read):
     assert read(rb"{\rtf1\mac caf\'8e\par}").text == "café"
 
 
-_JAPANESE = rb"{\rtf1\ansi\ansicpg932{\fonttbl{\f0\fcharset128 A;}{\f1\fcharset0 B;}}\f0 %s\par}"
+_JAPANESE = (
+    rb"{\rtf1\ansi\ansicpg932{\fonttbl{\f0\fcharset128 A;}{\f1\fcharset0 B;}{\f2\fcharset204 C;}}"
+    rb"\f0 %s\par}"
+)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +195,27 @@ _JAPANESE = rb"{\rtf1\ansi\ansicpg932{\fonttbl{\f0\fcharset128 A;}{\f1\fcharset0
         (_JAPANESE % rb"\'83e\'83X\'83g {\f1 caf\'e9t} \uc2\u26085\'93\'fa", "テスト cafét 日"),
         (_JAPANESE % b"\x83e\x83X\\'83\\'67 \\'b1", "テスト ｱ"),
         (_JAPANESE % b"{\\pict\\bin3 \xff}{}\x83e", "テ"),
+        (_JAPANESE % b"{\\pict\\bin4 \xff\\~{}\x83e", "テ"),
+        (_JAPANESE % b"\\'93\r\n\\'fa\\'96\r\n\\'7b\\'93\xfa", "日本日"),
+        (_JAPANESE % rb"\f2\'cf\'f0\'e8\f0\'93\'fa", "При日"),
+        (_JAPANESE % rb"a{\v b\'93\'fa\u233?\emdash c\plain\'93\'fa\v\'93\'fa\v0 d} e", "a日d e"),
+        (_JAPANESE % rb"a{\deleted b\'93\'fa}\'93\'fa", "a日"),
     ],
-    ids=["437", "850", "850 by number", "raw", "UTF-8", "trail bytes", "raw trail bytes", "binary"],
+    ids=[
+        "437",
+        "850",
+        "850 by number",
+        "raw",
+        "UTF-8",
+        "trail bytes",
+        "raw trail bytes",
+        "binary",
+        "signs in binary",
+        "lines",
+        "other font",
+        "hidden",
+        "deleted",
+    ],
 )
 def test_an_rtf_is_read_in_the_code_page_of_its_program_or_font(read, data, text):
     assert read(data).text == text

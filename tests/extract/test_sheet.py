@@ -77,6 +77,17 @@ def test_lines_above_a_table_are_not_its_header(read):
     ]
 
 
+@pytest.mark.parametrize("longer", ["a,b,c,d,e", "a,b,c,d,e\nv,1\nf,g,h,i"])
+def test_a_row_with_too_many_cells_does_not_cost_the_headers(read, longer):
+    table = f"name,note\nAnna,1\n{longer}\nBert,2\n"
+
+    assert read(table, "a.csv").text.splitlines()[:2] == [
+        "name: Anna; note: 1",
+        "name: a; note: b; column 3: c; column 4: d; column 5: e",
+    ]
+    assert read("text\nwell, yes\nno\na, b, c\n", "a.csv").text.startswith("text: well; column 2")
+
+
 def test_headers_of_empty_columns_are_not_lost(read):
     text = read("name,fax,city,telex\nAnna,,Bonn,\nBert,,,\n", "a.csv").text
 

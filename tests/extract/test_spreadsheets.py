@@ -352,16 +352,19 @@ def test_numbers_keep_the_zeros_that_lead_in_their_format(read):
     def fill(book):
         shown = {
             "00000": 1067, r"000\-00\-0000": 78051120, r"\+00\ 000": 1234567,
-            "000": -7, "0000": 1.5, "00": 1e17,
+            "000": -7, "0000": 1.5, "00": 1e17, "00/00": 2, "0" * 256: 3,
         }  # fmt: skip
         book["S"].append(list(shown.values()))
         for column, format in enumerate(shown, 1):
             book["S"].cell(2, column).number_format = format
 
-    text = read(office.xlsx({"S": [["zip", "ssn", "tel", "less", "part", "huge"]]}, fill)).text
+    text = read(
+        office.xlsx({"S": [["zip", "ssn", "tel", "less", "part", "huge", "of", "long"]]}, fill)
+    ).text
 
     assert text.splitlines()[2] == (
-        "zip: 01067; ssn: 078-05-1120; tel: +1234 567; less: -7; part: 1.5; huge: 1e+17"
+        "zip: 01067; ssn: 078-05-1120; tel: +1234 567; less: -7; part: 1.5; huge: 1e+17; "
+        "of: 2; long: 3"
     )
 
 

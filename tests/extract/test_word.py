@@ -208,6 +208,35 @@ def test_an_equation_stays_in_its_line(read):
     assert read(office.docx(body)).text == "If $x=1$ and $y=2$ then\n\n$$z=3$$"
 
 
+def test_each_equation_stays_in_its_line_beside_boxes_notes_and_tables(read):
+    def equation(words):
+        return f"<m:oMath><m:r><m:t>{words}</m:t></m:r></m:oMath>"
+
+    boxed = (
+        f"<w:r><w:pict><w:txbxContent>{_p('In ', equation('b=2'))}</w:txbxContent></w:pict></w:r>"
+    )
+    cells = f"<w:tbl><w:tr><w:tc>{_p('Cell ', equation('c=3'))}</w:tc></w:tr></w:tbl>"
+    body = _p("If ", equation("a=1"), boxed, " then ", _ref("footnote", 4), equation("d=4"))
+    notes = _notes("footnote", _4=_p("See ", equation("e=5"), ".") + cells)
+
+    assert read(office.docx(body + cells, notes)).text == (
+        "If $a=1$ then [^1]$d=4$\n\nIn $b=2$\n\n| Cell $c=3$ |\n| --- |\n\n"
+        "[^1]: See $e=5$.\n\n| Cell $c=3$ |\n| --- |"
+    )
+
+
+def test_notes_and_equations_of_a_heading_are_not_in_the_title(read):
+    style = "<w:pPr><w:pStyle w:val='Heading1'/></w:pPr>"
+    extracted = read(
+        office.docx(_p(style, "Fruit", _ref("footnote", 4)), _notes("footnote", _4=_p("Ripe.")))
+    )
+
+    assert extracted.text.startswith("# Fruit[^1]\n")
+    assert extracted.title == "Fruit"
+    equation = "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>"
+    assert read(office.docx(_p(style, "The ", equation, " axis"))).title == "The axis"
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

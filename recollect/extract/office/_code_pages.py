@@ -7,6 +7,8 @@ _DEFAULT = re.compile(rb"\\(?:ansicpg(\d{3,5})|(pca?)(?![a-z]))")
 _CHARSETS = {128: "cp932", 129: "cp949", 130: "johab", 134: "cp936", 136: "cp950"}
 """of fonts, by number (RTF 1.9.1, fcharset); several bytes a character"""
 _WIDE = frozenset({*_CHARSETS.values(), "cp1361"})
+_NARROW = frozenset({161, 162, 163, 177, 178, 186, 204, 222, 238})
+"""charsets of one byte a character, which xberg knows"""
 _OLD = {b"pc": "cp437", b"pca": "cp850"}
 _EAST_ASIAN = re.compile(rb"\\fcharset(?:128|129|130|134|136)(?!\d)")
 _TOKEN = re.compile(
@@ -20,7 +22,8 @@ _TOKEN = re.compile(
     rb"|(?P<byte>\\'[0-9a-fA-F]{2}|[\x80-\xff]++)"
     rb"|\\[\\{}]"
 )
-_UNIT = re.compile(rb"\\'[0-9a-fA-F]{2}|\\[\\{}]|[^\\{}\r\n]")
+_UNIT = re.compile(rb"[\r\n]*+(\\'[0-9a-fA-F]{2}|\\[\\{}]|[^\\{}\r\n])")
+"""a byte of text; lines end anywhere"""
 
 
 def in_unicode(data: bytes) -> bytes:
@@ -48,7 +51,7 @@ class _Rewritten:
 
     def __init__(self, data: bytes, page: str | None) -> None:
         self._data, self._page = data, page
-        self._fonts: dict[int, str] = {}
+        self._fonts: dict[int, str | None] = {}
         self._defined = -1
         try:
             data.decode()
@@ -69,8 +72,9 @@ class _Rewritten:
                     groups.append((skip, encoding))
                 case "group":
                     skip, encoding = groups.pop() if len(groups) > 1 else groups[0]
-                case "raw":
-                    at += int(token["raw"])
+                case "raw" if (end := at + int(token["raw"])) <= len(data):
+                    out.append(data[done : token.start()])
+                    at = done = end
                 case "skip":
                     skip = int(token["skip"])
                 case "unicode":
@@ -86,7 +90,7 @@ class _Rewritten:
                     encoding = page
                 case "byte":
                     out.append(data[done : token.start()])
-                    text, at = self._character(token, encoding)
+                    text, at = self._text(token, encoding)
                     out.append(text if isinstance(text, bytes) else _numbered(text, skip))
                     done = at
                 case _:
@@ -98,8 +102,10 @@ class _Rewritten:
             self._fonts[self._defined] = encoding
         elif charset == 0 and self._page in _WIDE:
             self._fonts[self._defined] = "cp1252"
+        elif charset in _NARROW:
+            self._fonts[self._defined] = None
 
-    def _character(self, token: re.Match[bytes], encoding: str | None) -> tuple[str | bytes, int]:
+    def _text(self, token: re.Match[bytes], encoding: str | None) -> tuple[str | bytes, int]:
         """What begins there, and where it ends: in the escapes that xberg reads if it can."""
         written, end = token["byte"], token.end()
         is_raw = not written.startswith(b"\\")
@@ -109,13 +115,23 @@ class _Rewritten:
             return b"".join([b"\\'%02x" % byte for byte in written]) if is_raw else written, end
         if encoding not in _WIDE:
             return (written if is_raw else _byte(written)).decode(encoding, "replace"), end
-        end = token.start() + 1 if is_raw else end
-        byte = written[:1] if is_raw else _byte(written)
-        if unit := _UNIT.match(self._data, end):
-            pair = (byte + _byte(unit[0])).decode(encoding, "ignore")
+        characters: list[str] = []
+        at = token.start()
+        while at < end:
+            character, at = self._character(at, encoding)
+            characters.append(character)
+        return "".join(characters), at
+
+    def _character(self, at: int, encoding: str) -> tuple[str, int]:
+        """Of the one or two bytes that stand there."""
+        first = _UNIT.match(self._data, at)
+        assert first
+        byte = _byte(first[1])
+        if second := _UNIT.match(self._data, first.end()):
+            pair = (byte + _byte(second[1])).decode(encoding, "ignore")
             if len(pair) == 1:
-                return pair, unit.end()
-        return byte.decode(encoding, "replace"), end
+                return pair, second.end()
+        return byte.decode(encoding, "replace"), first.end()
 
 
 def _byte(unit: bytes) -> bytes:

@@ -7,6 +7,7 @@ from recollect.extract.office import _xberg
 from recollect.model import Extracted
 
 _HEADING = re.compile(r"^# (.+)$", re.M)
+_NOTE = re.compile(r"\[\^\w+\]")
 
 
 def read(data: bytes, mime: str) -> Extracted:
@@ -19,4 +20,4 @@ def read(data: bytes, mime: str) -> Extracted:
 def _first_heading(text: str) -> str:
     sign = text.find("# ")
     heading = _HEADING.search(text, sign) if sign >= 0 else None
-    return heading[1] if heading else ""
+    return _NOTE.sub("", heading[1]) if heading else ""

@@ -5,7 +5,7 @@ it, counts notes of two kinds as one, breaks words with their reading aids, and 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from recollect.extract import _xml
@@ -52,6 +52,11 @@ class Plain:
             said |= {f"e{number}": f"${one.strip()}$" for number, one in enumerate(written)}
         return _MARK.sub(lambda mark: said.pop(mark[1], ""), text)
 
+    @staticmethod
+    def title(title: str | None) -> str | None:
+        """Without the places of equations; xberg gives none of a heading."""
+        return " ".join(_MARK.sub("", title).split()) or None if title else title
+
 
 def plain(
     main: str,
@@ -94,6 +99,8 @@ class _Note:
     end: int = 0
     label_at: int | None = None
     """where its first paragraph begins, if it begins with one"""
+    equations: list[tuple[int, bool]] = field(default_factory=list)
+    """where each ends, and whether it stands within a line"""
     label: str = ""
     """once it is told, or `_DELETED`"""
 
@@ -107,6 +114,7 @@ class _Notes:
         self._note: _Note | None = None
         self._depth = 0
         self._is_first = False
+        self._open = Counter[str]()
         self._name = self._root = b""
         self._prefix = b""
         self._parser = expat.ParserCreate()
@@ -118,29 +126,33 @@ class _Notes:
         """The part with none of them."""
         return b"<%s%s/>" % (self._name, self._root)
 
-    def written(self, note: _Note, label: str) -> bytes:
-        """Its paragraphs."""
+    def written(self, note: _Note, label: str) -> list[bytes | bool]:
+        """Its paragraphs; for each equation whether it stands within a line."""
         note.label = label
         w = self._prefix
         run = b'<%sr><%st xml:space="preserve">%s: </%st></%sr>' % (w, w, label.encode(), w, w)
-        body = self._source[note.start : note.end]
+        at = note.start if note.label_at is None else note.label_at
+        pieces: list[bytes | bool] = [self._source[note.start : at], run]
         if note.label_at is None:
-            body = b"<%sp>%s</%sp>%s" % (w, run, w, body)
-        else:
-            at = note.label_at - note.start
-            body = body[:at] + run + body[at:]
-        return _LINK.sub(rb"\1", body)
+            pieces = [b"<%sp>%s</%sp>" % (w, run, w)]
+        for end, inline in note.equations:
+            pieces += self._source[at:end], inline
+            at = end
+        pieces.append(self._source[at : note.end])
+        return [_LINK.sub(rb"\1", one) if isinstance(one, bytes) else one for one in pieces]
 
-    def together(self, written: Sequence[bytes]) -> bytes:
+    def together(self, written: Sequence[bytes | bool]) -> list[bytes | bool]:
         """What is written of several, with the namespaces of their part."""
-        w, body = self._prefix, b"".join(written)
-        return b"<%ssdt%s><%ssdtContent>%s</%ssdtContent></%ssdt>" % (w, self._root, w, body, w, w)
+        w = self._prefix
+        start = b"<%ssdt%s><%ssdtContent>" % (w, self._root, w)
+        return [start, *written, b"</%ssdtContent></%ssdt>" % (w, w)]
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         here = self._parser.CurrentByteIndex
         tag, end = name.rpartition(":")[2], _tag_end(self._source, here)
         is_empty = self._source.startswith(b"/>", end - 2)
         self._depth += 1
+        self._open[tag] += 1
         if self._depth == 1:
             self._name, self._prefix = name.encode(), _prefix(name)
             ahead = here + 1 + len(self._name)
@@ -160,9 +172,14 @@ class _Notes:
 
     def _end(self, name: str) -> None:
         self._depth -= 1
+        tag = name.rpartition(":")[2]
+        self._open[tag] -= 1
         if self._note is None:
             return
         here = self._parser.CurrentByteIndex
+        if tag == "oMath" and not self._open["tc"]:
+            inline = not self._open["oMathPara"]
+            self._note.equations.append((_tag_end(self._source, here), inline))
         if self._depth == 3 and self._is_first:
             self._note.label_at = _tag_end(self._source, here)
             self._is_first = False
@@ -181,9 +198,9 @@ class _Rewriting:
         self.chunks: list[str] = []
         self._source, self._notes, self._read_chunk = source, notes, read_chunk
         self._at = 0
-        self._sinks: list[list[bytes]] = [[]]
-        """the text, and that of each open box"""
-        self._behind: list[list[bytes]] = []
+        self._sinks: list[list[bytes | bool]] = [[]]
+        """the text, and that of each open box; for each equation whether it stands within a line"""
+        self._behind: list[list[bytes | bool]] = []
         """of each open paragraph"""
         self._path: list[str] = []
         self._boxed: list[bool] = []
@@ -193,14 +210,14 @@ class _Rewriting:
         self._ended = False
         """whether its tag ends itself"""
         self._counts = Counter[str]()
-        self._told: dict[str, list[bytes]] = {kind: [] for kind in notes}
+        self._told: dict[str, list[bytes | bool]] = {kind: [] for kind in notes}
         self._prefix = b""
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         _parsed(source, self._parser)
         self._write(len(source))
-        self.whole = b"".join(self._sinks[0])
+        self.whole = b"".join(map(self._marked, self._sinks[0]))
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         prefix, _, tag = name.rpartition(":")
@@ -256,15 +273,13 @@ class _Rewriting:
                 self._behind[-1] += self._sinks.pop()
             case "AlternateContent":
                 self._boxed.pop()
-            case "oMath":
-                inline = "oMathPara" not in self._path
-                if inline:
-                    self._write(_tag_end(self._source, here))
-                    self._sinks[-1].append(self._text(f"{_OPEN}e{len(self.equations)}{_CLOSE}"))
-                self.equations.append(inline)
+            case "oMath" if "tc" not in self._path:  # there xberg leaves it where it is
+                self._write(_tag_end(self._source, here))
+                self._sinks[-1].append("oMathPara" not in self._path)
             case "body":
                 self._write(here)
-                self._sinks[-1] += map(self._all_of, self._told)
+                for kind in self._told:
+                    self._sinks[-1] += self._all_of(kind)
             case _:
                 pass
 
@@ -286,15 +301,21 @@ class _Rewriting:
         name = kind if kind == _COMMENT else ""
         self._counts[name] += 1
         label = f"[^{name}{self._counts[name]}]"
-        self._told[kind].append(self._notes[kind].written(note, label))
+        self._told[kind] += self._notes[kind].written(note, label)
         return label
 
-    def _all_of(self, kind: str) -> bytes:
+    def _all_of(self, kind: str) -> list[bytes | bool]:
         notes = self._notes[kind]
         for note in notes.by_id.values():
             if not note.label:
                 self._tell(kind, note)
         return notes.together(self._told[kind])
+
+    def _marked(self, piece: bytes | bool) -> bytes:
+        if isinstance(piece, bytes):
+            return piece
+        self.equations.append(piece)
+        return self._text(f"{_OPEN}e{len(self.equations) - 1}{_CLOSE}") if piece else b""
 
     def _text(self, text: str) -> bytes:
         w = self._prefix

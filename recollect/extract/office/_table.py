@@ -14,7 +14,7 @@ MAX_CELLS = 1_000_000
 MAX_ROWS = 1_048_576
 """Of a spreadsheet, over all sheets; a CSV file may have more."""
 
-TITLE_ROWS = 20
+_TITLE_ROWS = 20
 _NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d.,' ]*\s?[%€$£)]?$|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b")
 _YEAR = re.compile(r"(?:19|20)\d\d$")
 
@@ -120,7 +120,7 @@ def write_sheets(sheets: Iterable[Sheet]) -> tuple[str, Places]:
         name = " ".join(sheet.name.split())
         heading = ("\n" if size else "") + f"## {name}\n"
         starts, numbers = array("I"), array("q")
-        for number, line in lines(sheet.rows, titles=TITLE_ROWS):
+        for number, line in lines(sheet.rows, titles=_TITLE_ROWS):
             if heading:
                 places.add(size, {"sheet": name})
                 written.append(heading)

@@ -40,6 +40,7 @@ _LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
 """the instruction of a field, which xberg takes for text within notes"""
 _BESIDE = re.compile(rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end))(?![a-z])[^{}]*+\}")
 """what belongs to notes and marks; the same"""
+_HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,6}[ ]?)")
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
 
@@ -78,7 +79,31 @@ def _plain(data: bytes) -> bytes:
         return written
 
     known = _BESIDE.sub(b"", _code_pages.in_unicode(data))
-    return _MARK.sub(plainly, _PAIR.sub(_joined, known))
+    return _without_hidden(_MARK.sub(plainly, _PAIR.sub(_joined, known)))
+
+
+def _without_hidden(data: bytes) -> bytes:
+    """The same without hidden characters by number, which xberg shows; it hides the others."""
+    if b"\\v" not in data:
+        return data
+    hidden = [False]
+
+    def shown(mark: re.Match[bytes]) -> bytes:
+        written = mark[0]
+        if written == b"{":
+            hidden.append(hidden[-1])
+        elif written == b"}":
+            if len(hidden) > 1:
+                hidden.pop()
+        elif mark[1] is not None:
+            hidden[-1] = mark[1] != b"0"
+        elif written == b"\\plain":
+            hidden[-1] = False
+        elif hidden[-1] and written.startswith(b"\\u"):
+            return b""
+        return written
+
+    return _HIDING.sub(shown, data)
 
 
 def _joined(pair: re.Match[bytes]) -> bytes:

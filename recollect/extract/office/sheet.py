@@ -12,6 +12,8 @@ from recollect.model import Blob, Extracted
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
+_MOST_ABOVE = 20
+"""rows above a table"""
 _ODD_SPACES = (
     "\t\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
     "\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -29,8 +31,14 @@ def extract(blob: Blob) -> Extracted:
     if delimiter is None:
         delimiter = _find_delimiter(list(islice(_lines(text), _SAMPLE_LINES)), blob)
     warnings: list[str] = []
+    table = _rows(text, start, delimiter, warnings)
+    first = list(islice(table, _MOST_ABOVE + 2))
+    above = first[: _count_above(first)]
     rows, places = _table.write(
-        _table.lines(_rows(text, start, delimiter, warnings), titles=_table.TITLE_ROWS)
+        chain(
+            ((row.number, "; ".join(row.texts)) for row in above),
+            _table.lines(chain(first[len(above) :], table)),
+        )
     )
     return Extracted(rows, warnings=warnings, places=places, markdown=False)
 
@@ -41,6 +49,21 @@ def _lines(text: str, start: int = 0) -> Iterator[str]:
         end = text.find("\n", start) + 1 or len(text)
         yield text[start:end]
         start = end
+
+
+def _count_above(rows: Sequence[_table.Row]) -> int:
+    """How many rows stand above a table that fills twice as many columns. Most rows from its first
+    one on are as wide as that: commas that no marks quote make a single row wider."""
+    widths = [row.width for row in rows]
+    tables = [
+        (at, width)
+        for at, width in enumerate(widths)
+        if (same := widths[at:].count(width)) > 1 and same * 2 > len(widths) - at
+    ]
+    for number, row in enumerate(rows):
+        if not any(at > number and width >= 2 * len(row.columns) for at, width in tables):
+            return number
+    return 0
 
 
 def _has_endless_line(text: str) -> bool:

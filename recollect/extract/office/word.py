@@ -1,6 +1,5 @@
 """DOCX: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
-import functools
 import io
 import re
 import zipfile
@@ -31,8 +30,13 @@ def _read(blob: Blob, depth: int) -> Extracted:
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
     relations = _ooxml.relations(package, shown.main)
 
-    @functools.cache
-    def read_chunk(part: str | None) -> str:
+    read: set[str | None] = set()
+
+    def read_chunk(id: str) -> str:
+        part = relations[id].target if id in relations else None
+        if part in read:
+            return ""
+        read.add(part)
         try:
             if part in package.names and depth < _NESTING:
                 return _chunk(package.read(part), depth + 1)
@@ -41,16 +45,11 @@ def _read(blob: Blob, depth: int) -> Extracted:
         warnings.append("A file that was put into it as a whole cannot be read.")
         return ""
 
-    plain = _plain_docx.plain(
-        shown.main,
-        shown.notes,
-        shown.sources,
-        lambda id: read_chunk(relations[id].target if id in relations else None),
-    )
+    plain = _plain_docx.plain(shown.main, shown.notes, shown.sources, read_chunk)
     changed = {**{part: shown.sources[part] for part in shown.changed}, **plain.parts}
     extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
-    return Extracted(text, title=extracted.title, warnings=warnings)
+    return Extracted(text, title=plain.title(extracted.title), warnings=warnings)
 
 
 def _described(picture: re.Match[str]) -> str:

@@ -25,9 +25,12 @@ _NOT_A_PATTERN = re.compile(
     r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|General', re.IGNORECASE
 )
 
-_CODE = re.compile(r"""(?:[-+()/ 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\])*+(?=;|\Z)""")
+_CODE = re.compile(r"""(?:[-+() 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\])*+(?=;|\Z)""")
 """The format of a number with leading zeros, such as `00000` or `000-00-0000`."""
 _UNSHOWN = re.compile(r'_.|\[[^\]]*\]|["\\]')
+
+_LONGEST_CODE = 255
+"""characters, of which Excel writes no more"""
 
 _LONGEST = 1e9
 """days; a larger number under a format of a length of time stays a number"""
@@ -102,6 +105,8 @@ def _elapsed(seconds: int, unit: str | None) -> str:
 def format_of(code: str) -> str | None:
     """What a number format makes of a number: `date`, `hours`, `percent`, a mask with the zeros
     that lead (`000-00-0000`), or nothing special."""
+    if len(code) > _LONGEST_CODE:
+        return None
     pattern = _NOT_A_PATTERN.sub("", code).lower()
     if elapsed := re.search(r"\[[hms]", pattern):
         return _ELAPSED[elapsed[0]]

@@ -155,6 +155,7 @@ def _read_whole(source: str) -> Whole:
     hidden = remove(_hidden.find(page).nodes)
     _drop_styles(page)
     remove(page.css(_MACHINERY))
+    remove(page.css("defs, metadata"))  # of drawings: parts that are used elsewhere, who made it
     for link in page.css("a"):
         link.unwrap()
     for image in page.css("img, image"):

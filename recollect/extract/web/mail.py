@@ -22,8 +22,11 @@ MAX_PARTS = 1_000
 MAX_NESTING = 5
 _SIZE = re.compile(rb"(\d{1,9})[ \t]*\r?\n(?=[A-Za-z-]+:)")
 _ENVELOPE = re.compile(
-    rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\d\d:\d\d[^\n]*\n(?=[A-Za-z-]+:|>From )"
+    rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From (?=[^\n]*+\n(?:[A-Za-z-]++:|>From ))[^\n]{0,320}?"
+    rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b[^\n]{1,20}\d\d:\d\d[^\n]*+\n"
 )
+"""It holds a date: no line of a letter begins a message."""
+_SETTINGS = re.compile(rb"\s*<\?xml\b")
 _ESCAPED = re.compile(rb"^>From ", re.MULTILINE)
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 
@@ -32,7 +35,9 @@ def extract(blob: Blob) -> Extracted:
     # RFC 5322 has ASCII lines; a message saved from a program may begin with a byte order mark.
     data = blob.data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if size := _SIZE.match(data):  # Apple Mail: settings stand behind the message
-        data = data[size.end() :][: int(size[1])]
+        data = data[size.end() :]
+        if _SETTINGS.match(data, int(size[1])):
+            data = data[: int(size[1])]
     starts = [match.start() for match in _ENVELOPE.finditer(data)]
     if len(starts) < 2 or starts[0]:
         message = email.message_from_bytes(data)
