@@ -37,6 +37,10 @@ _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.
 class Blobs(Protocol):
     """A store of bytes; whatever goes wrong with it is `Unavailable`."""
 
+    def begin(self) -> None:
+        """Make a store that was never used; raises SetupError where that is not possible."""
+        ...
+
     def put(self, key: str, data: bytes) -> None:
         """Durable once it returns."""
         ...
@@ -165,7 +169,10 @@ class FolderBlobs:
     def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
         if not used:
-            _note_of(root)
+            self.begin()
+
+    def begin(self) -> None:
+        _note_of(self._root)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()
@@ -234,6 +241,9 @@ class ObjectBlobs:
 
     def __init__(self, store: S3Store) -> None:
         self._store = store
+
+    def begin(self) -> None:
+        """Buckets are made by those who own them."""
 
     def put(self, key: str, data: bytes) -> None:
         try:

@@ -934,6 +934,19 @@ def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
     assert (place / "secret-key").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_restore_that_is_refused_makes_no_store_of_files(
+    terminal: Terminal, sound: Path, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """The service would have started on the folder of a volume that is not mounted."""
+    url, place = empty_database(), tmp_path / "place"
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(place)}
+    for folder, code in (("mounted", 0), ("away", 1)):
+        files = tmp_path / folder
+        more = {**given, "RECOLLECT_BLOB_URL": files.as_uri()}
+        told = terminal.run("restore", str(sound), **more)
+        assert (told.code, (files / NOTE).exists()) == (code, code == 0), told.err
+
+
 def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
     sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
