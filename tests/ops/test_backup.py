@@ -1153,10 +1153,16 @@ def test_no_command_begins_a_new_store_where_the_files_are_away(
     if command == "import":
         there = {**given, "RECOLLECT_BLOB_URL": (app.config.data_dir / "blobs").as_uri()}
         assert terminal.run("export", str(bundle), **there).code == 0
-        given["RECOLLECT_DATABASE_URL"] = new_database()
+        given["RECOLLECT_DATABASE_URL"] = there["RECOLLECT_DATABASE_URL"] = new_database()
         assert terminal.run("orgs", "create", orgs.DEFAULT, **given).code == 0
+        # The first work on a database makes the folder, as the first start of the service does.
+        there["RECOLLECT_BLOB_URL"] = (tmp_path / "new").as_uri()
+        assert terminal.run(command, str(bundle), **there).code == 0
+        assert (tmp_path / "new" / NOTE).exists()
+        assert terminal.run("orgs", "create", "second", **given).code == 0
 
-    done = terminal.run(command, str(bundle), **given)
+    more = ("--org", "second") if command == "import" else ()
+    done = terminal.run(command, str(bundle), *more, **given)
     terminal.run("--version", RECOLLECT_BLOB_URL=None, RECOLLECT_EMBEDDER=None)
 
     assert done.code == 1
