@@ -32,7 +32,7 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, Database, Tx, citus, lacking, migrate, versions
+from recollect.db import OLDER, Database, citus, is_current, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
@@ -226,12 +226,6 @@ def _replicas(config: Config) -> list[CheckResult]:
     ]
 
 
-def _is_current(tx: Tx) -> bool:
-    """Whether the database has the schema of this version."""
-    row = tx.execute("select to_regclass('index_settings') is not null as made").fetchone()
-    return bool(row and row["made"]) and not lacking(tx)
-
-
 def _citus(config: Config) -> list[CheckResult]:
     if config.database_url is None:
         return []
@@ -258,7 +252,7 @@ def _files(config: Config) -> list[CheckResult]:
             db.begin() as tx,
         ):
             # The first start makes the folder.
-            if not _is_current(tx) or vector_index.read(tx) is None:
+            if not is_current(tx) or vector_index.read(tx) is None:
                 return []
             try:
                 check_files(tx, config)
@@ -279,7 +273,7 @@ def _embedder(config: Config) -> list[CheckResult]:
             Database(ensure(), size=1) as db,
             db.begin() as tx,
         ):
-            if not _is_current(tx):
+            if not is_current(tx):
                 return []
             change = model_switch.progress(tx)
     except RecollectError:  # of which another line tells

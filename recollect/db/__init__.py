@@ -466,8 +466,8 @@ def _permitted(session: psycopg.Connection[Any], what: str) -> Generator[None]:
         raise SetupError(
             f"the role {role} may not make the tables and schemas of {what}"
             f" ({error.diag.message_primary}); the owner of the database allows it with:"
-            f' grant create on database "{database}" to "{role}";'
-            f' grant create on schema public to "{role}"'
+            f' grant create on schema public to "{role}";'
+            f' grant create on database "{database}" to "{role}"'
         ) from error
 
 
@@ -485,11 +485,20 @@ def migrate_new(url: str) -> None:
 
 def lacking(tx: Tx) -> list[str]:
     """Names of the migrations that are yet to come to a database in use; none of a new one."""
+    done = _applied(tx)
+    return [name for name, _ in scripts() if done and name not in done]
+
+
+def is_current(tx: Tx) -> bool:
+    """Whether the database has the schema of this version."""
+    return _applied(tx) >= {name for name, _ in scripts()}
+
+
+def _applied(tx: Tx) -> set[str]:
     there = tx.execute("select to_regclass('migrations') is not null as there").fetchone()
     if there is None or not there["there"]:
-        return []
-    done = {row["name"] for row in tx.execute("select name from migrations")}
-    return [name for name, _ in scripts() if done and name not in done]
+        return set()
+    return {row["name"] for row in tx.execute("select name from migrations")}
 
 
 def scripts() -> list[tuple[str, bytes]]:
