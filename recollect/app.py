@@ -116,7 +116,8 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     database = open_database(config, database_url, size=config.workers + 20, name=name)
     try:
         with database.begin() as tx:
-            index = vector_index.read(tx)
+            index = vector_index.read(tx)  # None: nothing has worked on this database yet
+            used = not serves and (index is not None or bool(documents.some_blobs(tx, 1)))
         embedder = open_embedder_of(config, index)
         _bind(database, embedder, shared)
     except BaseException:
@@ -142,7 +143,7 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     return App(
         config=config,
         db=database,
-        blobs=open_blobs(config.blobs, used=not serves),
+        blobs=open_blobs(config.blobs, used=used),
         embedder=embedder,
         fetcher=fetcher,
         sandbox=sandbox,

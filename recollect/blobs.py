@@ -10,7 +10,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +36,10 @@ _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.
 
 class Blobs(Protocol):
     """A store of bytes; whatever goes wrong with it is `Unavailable`."""
+
+    def begin(self) -> None:
+        """Make a store that was never used; raises SetupError where that is not possible."""
+        ...
 
     def put(self, key: str, data: bytes) -> None:
         """Durable once it returns."""
@@ -92,15 +97,20 @@ def open_blobs(url: str, *, used: bool = False) -> Blobs:
 
 
 def is_new(url: str) -> bool:
-    """Whether it names a folder that nobody has opened, nor `identity` named."""
+    """Whether it names a folder that nobody has opened, nor `identity` named. Raises SetupError."""
     parts = urlsplit(url)
-    return parts.scheme == "file" and not (Path(unquote(parts.path)) / NOTE).exists()
+    if parts.scheme != "file":
+        return False
+    note = Path(unquote(parts.path)) / NOTE
+    with _using(note):
+        return not note.exists()
 
 
 def keeps_any(url: str, keys: Iterable[str]) -> bool:
-    """Whether one of the files lies in the folder that a `file://` URL names."""
+    """Whether one of the files lies in the folder that a `file://` URL names. Raises SetupError."""
     folder = Path(unquote(urlsplit(url).path))
-    return any((folder / key).is_file() for key in keys)
+    with _using(folder):
+        return any((folder / key).is_file() for key in keys)
 
 
 def identity(url: str) -> str:
@@ -120,11 +130,17 @@ def identity(url: str) -> str:
 def _note_of(folder: Path) -> str:
     """What the note of a folder says; both are made if they are not there. Raises SetupError."""
     note = folder / NOTE
-    try:
+    with _using(note):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _noted(note)
+
+
+@contextmanager
+def _using(path: Path) -> Generator[None]:
+    try:
+        yield
     except OSError as error:
-        raise SetupError(f"{note} cannot be read or written: {error.strerror}") from error
+        raise SetupError(f"{path} cannot be read or written: {error.strerror}") from error
 
 
 def _noted(note: Path) -> str:
@@ -153,7 +169,10 @@ class FolderBlobs:
     def __init__(self, root: Path, *, used: bool = False) -> None:
         self._root = root
         if not used:
-            _note_of(root)
+            self.begin()
+
+    def begin(self) -> None:
+        _note_of(self._root)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()
@@ -222,6 +241,9 @@ class ObjectBlobs:
 
     def __init__(self, store: S3Store) -> None:
         self._store = store
+
+    def begin(self) -> None:
+        """Buckets are made by those who own them."""
 
     def put(self, key: str, data: bytes) -> None:
         try:

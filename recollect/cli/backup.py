@@ -145,7 +145,7 @@ def restore(
                 done = backups.restore(
                     archive,
                     url,
-                    open_blobs(config.blobs),
+                    open_blobs(config.blobs, used=True),
                     replace=replace,
                     index_shards=config.index_shards,
                     tell=show,

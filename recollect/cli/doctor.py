@@ -32,7 +32,7 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
 from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, Database, citus, lacking, migrate, versions
+from recollect.db import OLDER, Database, citus, is_current, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.extract import Sandbox
@@ -251,7 +251,8 @@ def _files(config: Config) -> list[CheckResult]:
             Database(ensure(), size=1) as db,
             db.begin() as tx,
         ):
-            if lacking(tx) or vector_index.read(tx) is None:  # the first start makes the folder
+            # The first start makes the folder.
+            if not is_current(tx) or vector_index.read(tx) is None:
                 return []
             try:
                 check_files(tx, config)
@@ -272,7 +273,7 @@ def _embedder(config: Config) -> list[CheckResult]:
             Database(ensure(), size=1) as db,
             db.begin() as tx,
         ):
-            if lacking(tx):
+            if not is_current(tx):
                 return []
             change = model_switch.progress(tx)
     except RecollectError:  # of which another line tells

@@ -37,6 +37,7 @@ from recollect.orgs import audit, orgs, tags
 LOG = log.get("console")
 HOME = "/console"
 LOGIN = "/console/login"
+LOGOUT = "/console/logout"
 COOKIE = "recollect_session"
 ELSEWHERE = (
     "this page belongs to another organisation than the one to which this browser is signed in now,"
@@ -131,7 +132,9 @@ class SignedInPage(PublicPage):
                 " this page again: the browser sends once more what you typed"
             )
         request.state.key = key
-        if request.method == "POST" and request.query_params.get("org", key.org.id) != key.org.id:
+        shown = request.query_params.get("org", key.org.id)
+        # Whoever signs out and walks away is signed out, whichever session it is.
+        if request.method == "POST" and shown != key.org.id and self.path != LOGOUT:
             raise ConflictError("Conflict", ELSEWHERE)
         structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
         audit.act_as(key.id, key.org.id)

@@ -11,6 +11,7 @@ from recollect.console._room import (
     COOKIE,
     HOME,
     LOGIN,
+    LOGOUT,
     CurrentApp,
     PublicPage,
     SignedInPage,
@@ -98,7 +99,7 @@ def session(request: Request) -> Response:
     return Response(status_code=200 if _room.visitor(request) is None else 204)
 
 
-@rooms.post("/console/logout")
+@rooms.post(LOGOUT)
 def sign_out(
     request: Request, app: CurrentApp, everywhere: Annotated[bool, Form()] = False
 ) -> Response:

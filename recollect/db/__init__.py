@@ -430,26 +430,19 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     ):
         _check_server(session)
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
-        session.execute(
-            "create table if not exists migrations"
-            " (name text primary key, applied_at timestamptz not null default now())"
-        )
+        with _permitted(session, "the schema"):
+            session.execute(
+                "create table if not exists migrations"
+                " (name text primary key, applied_at timestamptz not null default now())"
+            )
         done = {row[0] for row in session.execute("select name from migrations").fetchall()}
         citus.keep_apart(session)
         for name, script in scripts():
             if name in done:
                 continue
-            try:
-                with session.transaction():
-                    session.execute(script)
-                    session.execute("insert into migrations (name) values (%s)", (name,))
-            except psycopg.errors.InsufficientPrivilege as error:
-                role, database = session.info.user, session.info.dbname
-                raise SetupError(
-                    f"the role {role} may not make the tables and schemas of {name}"
-                    f" ({error.diag.message_primary}); the owner of the database allows it with:"
-                    f' grant create on database "{database}" to "{role}"'
-                ) from error
+            with _permitted(session, name), session.transaction():
+                session.execute(script)
+                session.execute("insert into migrations (name) values (%s)", (name,))
             applied.append(name)
         if applied:
             LOG.info("migrated", migrations=len(applied), newest=applied[-1])
@@ -462,6 +455,20 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         if index_shards is not None:
             citus.spread(session, index_shards)
     return applied
+
+
+@contextmanager
+def _permitted(session: psycopg.Connection[Any], what: str) -> Generator[None]:
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        role, database = session.info.user, session.info.dbname
+        raise SetupError(
+            f"the role {role} may not make the tables and schemas of {what}"
+            f" ({error.diag.message_primary}); the owner of the database allows it with:"
+            f' grant create on schema public to "{role}";'
+            f' grant create on database "{database}" to "{role}"'
+        ) from error
 
 
 def migrate_new(url: str) -> None:
@@ -478,11 +485,20 @@ def migrate_new(url: str) -> None:
 
 def lacking(tx: Tx) -> list[str]:
     """Names of the migrations that are yet to come to a database in use; none of a new one."""
+    done = _applied(tx)
+    return [name for name, _ in scripts() if done and name not in done]
+
+
+def is_current(tx: Tx) -> bool:
+    """Whether the database has the schema of this version."""
+    return _applied(tx) >= {name for name, _ in scripts()}
+
+
+def _applied(tx: Tx) -> set[str]:
     there = tx.execute("select to_regclass('migrations') is not null as there").fetchone()
     if there is None or not there["there"]:
-        return []
-    done = {row["name"] for row in tx.execute("select name from migrations")}
-    return [name for name, _ in scripts() if done and name not in done]
+        return set()
+    return {row["name"] for row in tx.execute("select name from migrations")}
 
 
 def scripts() -> list[tuple[str, bytes]]:

@@ -24,6 +24,7 @@ _BOMS = (
 )
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:+-]+)", re.IGNORECASE)
 _WESTERN = "cp1252"
+_SEVEN_BIT = ("iso2022", "hz")
 _SAMPLE = 65_536
 _TELLING = 4_096
 _NOT_ASCII = re.compile(rb"(?m)^[^\n\x80-\xff]*+[\x80-\xff][^\n]*+\n?")
@@ -105,18 +106,22 @@ def looks_like_text(head: bytes) -> bool:
 
 def decode(data: bytes, mime: str | None = None) -> str:
     """Text of bytes: by byte order mark, else UTF-8, else as the type says, else by what they look
-    like. Never fails."""
+    like; as the type says, too, if that is a charset which writes other scripts in ASCII. Never
+    fails."""
     for bom, encoding in _BOMS:
         if data.startswith(bom):
             return data.decode(encoding, "replace")
     if encoding := _unmarked_utf16(data[:_SAMPLE]):
         return data.decode(encoding, "replace")
+    told = _told_encoding(mime)
+    if told is not None and told.startswith(_SEVEN_BIT) and data.isascii():
+        return data.decode(told, "replace")
     text, cut = codecs.utf_8_decode(data, "replace", False)
     # A slightly damaged file is still UTF-8: other encodings hardly ever make a valid sequence.
     # What stands undecoded at the end is a character that was cut in two.
     if not (doubtful := text.count("\ufffd")) or doubtful * 20 < _count(data[:cut], _HIGH):
         return text
-    return data.decode(_told_encoding(mime) or guess_encoding(data), "replace")
+    return data.decode(told or guess_encoding(data), "replace")
 
 
 def _told_encoding(mime: str | None) -> str | None:

@@ -102,12 +102,12 @@ def too_large(max_bytes: int) -> Permanent:
 
 
 def _bounded(parts: Iterable[bytes], max_bytes: int) -> Iterable[bytes]:
-    size = 0
+    left = max_bytes
     for part in parts:
-        size += len(part)
-        if size > max_bytes:
+        yield part[:left]  # first, for who has enough with it
+        left -= len(part)
+        if left < 0:
             raise too_large(max_bytes)
-        yield part
 
 
 def _joined(parts: Iterable[bytes], enough: int | None) -> bytes:

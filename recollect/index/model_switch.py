@@ -225,7 +225,12 @@ def build_beside(database: Database, index: Index) -> bool:
     except Exception as error:
         failure = Failure(code_of(error), str(error))
         with database.begin() as tx:
-            tx.execute("update index_settings set build_failure = %s", (Jsonb(asdict(failure)),))
+            # Unless the change was given up meanwhile: nobody would forget it then.
+            tx.execute(
+                "update index_settings set build_failure = %s"
+                " where phase = 'building' and other_embedder = %s",
+                (Jsonb(asdict(failure)), index.other.name if index.other else None),
+            )
         raise
 
 

@@ -782,12 +782,14 @@ def test_a_large_sitemap_is_planned_in_batches(site: Site, source: MemorySource)
 def test_of_a_sitemap_that_is_too_large_the_start_is_read(site: Site, source: MemorySource):
     site.write("/")
     site.write("/a")
-    body = f"<urlset><url><loc>{site.url('/a')}</loc></url><!--{'-' * 11_000_000}--></urlset>"
+    site.write("/b")
+    first, second = (f"<url><loc>{site.url(path)}</loc></url>" for path in ("/a", "/b"))
+    body = f"<urlset>{first}{' ' * 9_500_000}{second}<!--{'-' * 1_500_000}--></urlset>"
     site.page("/sitemap.xml", body, mime="application/xml")
 
     crawl(source)
 
-    assert documents(source) == {"/", "/a"}
+    assert documents(source) == {"/", "/a", "/b"}
 
 
 def _between_checkpoints(changes: Sequence[Change]) -> list[int]:

@@ -367,6 +367,8 @@ def test_a_form_of_another_organisation_does_nothing(me: httpx.Client, app: App,
 
     assert me.post(f"/console/add?org={tenant.id}", data={"content": "x"}).status_code == 303
     assert len(all_of(app, tenant)) == 1
+    assert me.post("/console/logout?org=other").status_code == 303
+    assert me.post("/console/add", data={"content": "y"}).status_code == 401
 
 
 def test_what_is_no_session_opens_nothing(browse: Callable[..., httpx.Client], app: App, org: Org):

@@ -9,10 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
 
 from recollect.app import App
+from recollect.cli import app as cli
 from recollect.db import Database, migrate
 from recollect.db.embedded import SERVICE, SUPERUSER, Embedded
+from recollect.errors import SetupError
 from recollect.model import Org
 from recollect.ops.purge import purge
 from tests.conftest import eventually
@@ -321,3 +324,31 @@ def test_what_a_statement_does_to_the_role_is_undone_at_the_next_start(
             " current_setting('search_path'), current_setting('lock_timeout')"
         ).fetchone()
     assert shown == ("off", '"$user", public', "0")
+
+
+def test_what_a_role_lacks_to_begin_is_said_in_one_line(
+    installed: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Since PostgreSQL 15 who does not own a database may not make tables in its schema `public`:
+    the start and `doctor` ended with a traceback."""
+    with psycopg.connect(installed.superuser_url, autocommit=True) as session:
+        session.execute("create database bare")
+        session.execute("create role tenant login password 'known'")
+    bare = make_conninfo(installed.superuser_url, dbname="bare")
+    url = make_conninfo(bare, user="tenant", password="known")
+    with psycopg.connect(bare, autocommit=True) as session:
+        session.execute("create extension vector")
+    for name, value in {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+
+    told = CliRunner().invoke(cli, ["doctor"])
+    assert isinstance(told.exception, SystemExit)
+    assert "FAIL database: the role tenant may not make" in told.output
+    assert "1 of " in told.output
+    with pytest.raises(SetupError) as refusal:
+        migrate(url)
+    with psycopg.connect(bare, autocommit=True) as session:
+        for grant in str(refusal.value).partition("allows it with: ")[2].split("; "):
+            session.execute(grant.encode())
+
+    assert migrate(url)

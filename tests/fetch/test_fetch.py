@@ -508,6 +508,8 @@ def test_the_cap_is_exact_on_the_wire_and_decoded(site: Website, small: Fetcher)
     assert len(small.get(site.url("/fits.gz")).data) == 100_000
     assert refused(small, site.url("/over")) == "too_large"
     assert refused(small, site.url("/over.gz")) == "too_large"
+    assert len(small.get(site.url("/over"), enough=100_000).data) == 100_000
+    assert len(small.get(site.url("/over.gz"), enough=100_000).data) == 100_000
 
 
 class Stop(Exception):

@@ -697,6 +697,29 @@ def test_why_the_vector_index_is_not_built_is_told(
     assert json.loads(told(as_json=True))["reason"] is None
 
 
+def test_an_index_that_fails_after_its_change_was_given_up_is_no_news(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`doctor` told of it until the next change."""
+    filled.switch()
+
+    def give_up(*_: Any) -> None:
+        with filled.app.db.begin() as tx:
+            model_switch.rollback(tx)
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(model_switch, "index_definition", give_up)
+    with pytest.raises(Unavailable):
+        filled.work()
+    monkeypatch.undo()
+    filled.work()
+
+    with filled.app.db.begin() as tx:
+        found = model_switch.progress(tx)
+    assert found.index is not None
+    assert (found.index.phase, found.failure) == (None, None)
+
+
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:

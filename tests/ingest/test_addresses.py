@@ -30,3 +30,11 @@ def test_a_text_is_what_it_looks_like_where_its_server_says_what_it_says_of_all(
     text = "Съешь же ещё этих мягких французских булок, да выпей чаю."
 
     assert read(app, text.encode("koi8-r"), "text/plain; charset=ISO-8859-1") == text
+
+
+def test_a_text_is_in_the_charset_that_its_server_names_though_it_is_ascii(app: App):
+    text = "日本語のテキスト"
+
+    for charset in ("ISO-2022-JP", "utf-8"):
+        assert read(app, text.encode(charset), f"text/plain; charset={charset}") == text
+    assert read(app, text.encode(), "text/plain; charset=ISO-2022-JP") == text

@@ -934,6 +934,19 @@ def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
     assert (place / "secret-key").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_restore_that_is_refused_makes_no_store_of_files(
+    terminal: Terminal, sound: Path, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """The service would have started on the folder of a volume that is not mounted."""
+    url, place = empty_database(), tmp_path / "place"
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(place)}
+    for folder, code in (("mounted", 0), ("away", 1)):
+        files = tmp_path / folder
+        more = {**given, "RECOLLECT_BLOB_URL": files.as_uri()}
+        told = terminal.run("restore", str(sound), **more)
+        assert (told.code, (files / NOTE).exists()) == (code, code == 0), told.err
+
+
 def test_a_restore_that_fails_leaves_database_and_files_as_they_were(
     sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -1140,10 +1153,16 @@ def test_no_command_begins_a_new_store_where_the_files_are_away(
     if command == "import":
         there = {**given, "RECOLLECT_BLOB_URL": (app.config.data_dir / "blobs").as_uri()}
         assert terminal.run("export", str(bundle), **there).code == 0
-        given["RECOLLECT_DATABASE_URL"] = new_database()
+        given["RECOLLECT_DATABASE_URL"] = there["RECOLLECT_DATABASE_URL"] = new_database()
         assert terminal.run("orgs", "create", orgs.DEFAULT, **given).code == 0
+        # The first work on a database makes the folder, as the first start of the service does.
+        there["RECOLLECT_BLOB_URL"] = (tmp_path / "new").as_uri()
+        assert terminal.run(command, str(bundle), **there).code == 0
+        assert (tmp_path / "new" / NOTE).exists()
+        assert terminal.run("orgs", "create", "second", **given).code == 0
 
-    done = terminal.run(command, str(bundle), **given)
+    more = ("--org", "second") if command == "import" else ()
+    done = terminal.run(command, str(bundle), *more, **given)
     terminal.run("--version", RECOLLECT_BLOB_URL=None, RECOLLECT_EMBEDDER=None)
 
     assert done.code == 1
@@ -1210,7 +1229,7 @@ def test_no_command_takes_an_empty_folder_for_that_of_the_files(
         assert "the blob folder is away" in done.err
     told = terminal.run("doctor", **given)
     assert told.code == 1
-    assert "FAIL files: the blob folder is away" in told.out
+    assert f"FAIL files: {folder.as_uri()} has none of the files" in told.out
 
     assert list(folder.iterdir()) == []
     assert not (tmp_path / "other").exists()

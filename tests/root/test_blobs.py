@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.blobs import NOTE, FolderBlobs, new_key, open_blobs
+from recollect.blobs import NOTE, FolderBlobs, is_new, keeps_any, new_key, open_blobs
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.model import OrgId
 
@@ -86,6 +86,11 @@ def test_a_folder_that_cannot_be_made_is_a_matter_of_settings(tmp_path: Path):
 
     with pytest.raises(SetupError, match="cannot be read or written: Not a directory"):
         open_blobs((tmp_path / "file/blobs").as_uri())
+    # As one that belongs to another user. What cannot be looked at ends a start in one line, too.
+    closed = (tmp_path / ("x" * 300)).as_uri()
+    for look in (is_new, open_blobs, lambda url: keeps_any(url, ["org/aa/one"])):
+        with pytest.raises(SetupError, match="cannot be read or written: File name too long"):
+            look(closed)
 
 
 def test_one_file_that_cannot_be_read_is_lost_and_the_store_is_not(tmp_path: Path):

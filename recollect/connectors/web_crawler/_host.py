@@ -20,7 +20,7 @@ from recollect.connectors.web_crawler._page import CrawlPage
 from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_page
 from recollect.errors import Permanent, Transient, Unavailable
-from recollect.fetch import Fetched
+from recollect.fetch import Fetched, FetchLimits
 
 MOST_ORIGINS = 8
 """ports and schemes of the host"""
@@ -34,7 +34,7 @@ ROBOTS_AGE = timedelta(hours=24)
 """RFC 9309 2.4"""
 ROBOTS_KEPT = 32_000
 """bytes of a robots.txt that the cursor carries; a longer one is fetched again"""
-SITEMAP_BYTES = 8_000_000
+SITEMAP_BYTES = FetchLimits().max_bytes
 """read of a sitemap, which may have 50,000 addresses and 50 MB (sitemaps.org)"""
 AT_HAND = 0.005
 """seconds of an answer from so near that threads would wait for each other, not for the site"""

@@ -83,6 +83,7 @@ def restore(
             tx.execute("set local maintenance_work_mem = '256MB'")
             tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
             _refuse_used(tx, replace)
+            blobs.begin()  # not before, or the service would start on a folder that is not mounted
             ended = _ended_since(tx, archive.manifest.made_at)
             _catalogue.drop_all(tx)
             citus.keep_apart(tx)
