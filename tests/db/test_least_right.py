@@ -12,7 +12,8 @@ from psycopg.conninfo import make_conninfo
 
 from recollect.app import App
 from recollect.db import Database, migrate
-from recollect.db.embedded import SERVICE, SUPERUSER, Embedded
+from recollect.db.embedded import Embedded
+from recollect.db.server_roles import SERVICE, SUPERUSER
 from recollect.model import Org
 from recollect.ops.purge import purge
 from tests.conftest import eventually
