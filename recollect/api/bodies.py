@@ -106,6 +106,10 @@ class BodyMemory:
         return BusyError("Too busy", timedelta(seconds=1)) if others + size > BY_ALL else None
 
 
+_AS_IT_IS = frozenset({"", "identity", "utf-8", "utf8"})
+"""Of `content-encoding`. Clients put the charset there by mistake: then nothing is compressed."""
+
+
 class Body:
     """One request's body: what it is charged, and the limits that it keeps."""
 
@@ -127,7 +131,7 @@ class Body:
 
     def check(self) -> None:
         """Raises BadRequestError for a body that claims to be too large, or to be compressed."""
-        if self._encoding.strip().lower() not in ("", "identity"):
+        if not _AS_IT_IS.issuperset(self._encoding.lower().replace(" ", "").split(",")):
             raise BadRequestError(
                 f"content-encoding: send the body as it is, not as {self._encoding[:80]!r}"
             )
