@@ -19,7 +19,8 @@ from recollect import connectors
 from recollect.errors import BadRequestError, RateLimitError
 from recollect.model import Key
 
-MB = 1024 * 1024
+KB = 1024
+MB = 1024 * KB
 LARGEST = 80 * MB
 """Bytes of a body that holds content; single fields have tighter limits of their own."""
 LISTS = 16 * MB
@@ -39,6 +40,9 @@ _LIMITS = (
     (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/(memories|answer)"), LISTS),
     (re.compile(r"/v3/test-questions(/import)?"), LISTS),
     (re.compile(r"/console/(filters|connections)(/.*)?"), LISTS),
+    # Anybody may send these; some hold what an assistant asks, with a long state.
+    (re.compile(r"/console/login"), 32 * KB),
+    (re.compile(r"/console/assistants/allow|/oauth/(register|token|revoke)"), 64 * KB),
 )
 """The first that matches the whole path counts."""
 DEPTH = 950
