@@ -53,8 +53,10 @@ class State:
 
     def feeds(self) -> dict[str, Feed]:
         """In the order of their turns."""
-        drives = {id: self.drives[id] for id in behind(sorted(self.drives), self.last)}
-        return {USER: self.user, **drives}
+        drives = sorted(self.drives)
+        if self.last is not None:
+            drives = behind(drives, self.last)
+        return {USER: self.user, **{id: self.drives[id] for id in drives}}
 
 
 def state_of(cursor: Cursor | None) -> State | None:
