@@ -146,8 +146,7 @@ def keep_entry(
     vector = SparseVector({number - 1: weight for number, weight in weights.items()}, TERM_SPACE)
     tx.execute(
         "insert into version_entries as k (document_id, hash, text, terms, weights)"
-        " select %(id)s, %(hash)s, %(text)s, %(terms)s, %(weights)s where not exists"
-        "  (select from entries where document_id = %(id)s and hash = %(hash)s)"
+        " values (%(id)s, %(hash)s, %(text)s, %(terms)s, %(weights)s)"
         " on conflict (document_id, hash) do update set text = excluded.text,"
         " terms = excluded.terms, weights = excluded.weights,"
         " embedding = case when k.text = excluded.text then k.embedding end,"
