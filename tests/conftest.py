@@ -39,7 +39,8 @@ from recollect.cli._wire import BoundedHttp
 from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database, migrate
-from recollect.db.embedded import SERVICE, Embedded
+from recollect.db.embedded import Embedded
+from recollect.db.server_roles import SERVICE
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher
 from recollect.index.vector_index import adopt

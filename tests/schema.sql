@@ -180,6 +180,13 @@ begin
   perform unite_memories(array_cat(moved, copied));
   perform part_conclusions(array_cat(moved, copied));
 end $$;
+CREATE FUNCTION public.forget_failure() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  new.told_failure := null;
+  return new;
+end $$;
 CREATE FUNCTION public.forget_item() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -754,6 +761,7 @@ CREATE TABLE public.documents (
     group_pairs jsonb,
     text_since timestamp with time zone DEFAULT now() NOT NULL,
     given_title text,
+    told_failure text,
     CONSTRAINT documents_check CHECK (((gone_at IS NOT NULL) OR ((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text]))))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
@@ -797,8 +805,6 @@ CREATE TABLE public.endpoints (
     events text[] NOT NULL,
     tags text[],
     secret text NOT NULL,
-    old_secret text,
-    old_until timestamp with time zone,
     key_id text,
     failures integer DEFAULT 0 NOT NULL,
     failing_since timestamp with time zone,
@@ -807,6 +813,7 @@ CREATE TABLE public.endpoints (
     disabled_reason text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    old_secrets jsonb DEFAULT '[]'::jsonb NOT NULL,
     CONSTRAINT endpoints_check CHECK (((failures = 0) = (failing_since IS NULL))),
     CONSTRAINT endpoints_check1 CHECK (((disabled_at IS NULL) = (disabled_reason IS NULL))),
     CONSTRAINT endpoints_events_check CHECK ((cardinality(events) > 0)),
@@ -1526,9 +1533,10 @@ CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR E
 CREATE TRIGGER count_added AFTER INSERT ON public.documents FOR EACH ROW WHEN ((new.gone_at IS NULL)) EXECUTE FUNCTION public.count_new_document();
 CREATE TRIGGER count_changed AFTER UPDATE ON public.documents FOR EACH ROW WHEN (((current_setting('recollect.counted'::text, true) IS DISTINCT FROM 'at once'::text) AND ((((((old.gone_at IS NULL) IS DISTINCT FROM (new.gone_at IS NULL)) OR (old.org_id IS DISTINCT FROM new.org_id)) OR (old.container_tags IS DISTINCT FROM new.container_tags)) OR (old.connection_id IS DISTINCT FROM new.connection_id)) OR (old.chunks IS DISTINCT FROM new.chunks)))) EXECUTE FUNCTION public.count_document();
 CREATE TRIGGER count_removed AFTER DELETE ON public.documents FOR EACH ROW WHEN ((old.gone_at IS NULL)) EXECUTE FUNCTION public.count_document();
-CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
+CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND ((new.status = 'done'::text) OR ((new.status = 'failed'::text) AND (new.error_code IS DISTINCT FROM new.told_failure))))) EXECUTE FUNCTION public.document_ended();
 CREATE TRIGGER documents_gone AFTER DELETE ON public.documents REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.documents_gone();
 CREATE TRIGGER forget_deleted BEFORE INSERT OR UPDATE ON public.items FOR EACH ROW WHEN (((new.verdict = 'document'::text) AND (new.document_id IS NULL))) EXECUTE FUNCTION public.forget_item();
+CREATE TRIGGER forget_failure BEFORE UPDATE OF status, revision ON public.documents FOR EACH ROW WHEN (((old.told_failure IS NOT NULL) AND ((new.status = 'done'::text) OR (new.revision IS DISTINCT FROM old.revision)))) EXECUTE FUNCTION public.forget_failure();
 CREATE TRIGGER forget_merges AFTER DELETE ON public.tags FOR EACH ROW EXECUTE FUNCTION public.forget_merges();
 CREATE TRIGGER forget_unsourced AFTER DELETE ON public.memory_sources REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.forget_unsourced();
 CREATE TRIGGER keep_all_audit BEFORE TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION public.keep_audit();

@@ -19,7 +19,8 @@ from recollect import connectors
 from recollect.errors import BadRequestError, RateLimitError
 from recollect.model import Key
 
-MB = 1024 * 1024
+KB = 1024
+MB = 1024 * KB
 LARGEST = 80 * MB
 """Bytes of a body that holds content; single fields have tighter limits of their own."""
 LISTS = 16 * MB
@@ -39,6 +40,9 @@ _LIMITS = (
     (re.compile(r"/v3/settings(/preview)?|/v3/connections/.+|/v4/(memories|answer)"), LISTS),
     (re.compile(r"/v3/test-questions(/import)?"), LISTS),
     (re.compile(r"/console/(filters|connections)(/.*)?"), LISTS),
+    # Anybody may send these; some hold what an assistant asks, with a long state.
+    (re.compile(r"/console/login"), 32 * KB),
+    (re.compile(r"/console/assistants/allow|/oauth/(register|token|revoke)"), 64 * KB),
 )
 """The first that matches the whole path counts."""
 DEPTH = 950
@@ -106,6 +110,10 @@ class BodyMemory:
         return BusyError("Too busy", timedelta(seconds=1)) if others + size > BY_ALL else None
 
 
+_AS_IT_IS = frozenset({"", "identity", "utf-8", "utf8"})
+"""Of `content-encoding`. Clients put the charset there by mistake: then nothing is compressed."""
+
+
 class Body:
     """One request's body: what it is charged, and the limits that it keeps."""
 
@@ -127,7 +135,7 @@ class Body:
 
     def check(self) -> None:
         """Raises BadRequestError for a body that claims to be too large, or to be compressed."""
-        if self._encoding.strip().lower() not in ("", "identity"):
+        if not _AS_IT_IS.issuperset(self._encoding.lower().replace(" ", "").split(",")):
             raise BadRequestError(
                 f"content-encoding: send the body as it is, not as {self._encoding[:80]!r}"
             )

@@ -17,8 +17,6 @@ from recollect.db import Tx
 from recollect.orgs import assistants
 from recollect.orgs.assistants import OAuthError, TokenPair
 
-BODY = 65_536
-"""bytes"""
 SCOPES = ["read", "write"]
 CORS = {
     "access-control-allow-origin": "*",
@@ -82,7 +80,7 @@ async def preflight() -> Response:
     return Response(status_code=204, headers=CORS)
 
 
-@router.post("/oauth/register", max_body_size=BODY)
+@router.post("/oauth/register")
 async def register(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
         _count(request, request.app.state.registrations)
@@ -100,7 +98,7 @@ async def register(request: Request) -> Response:
     return await _answered(request, read, _registered)
 
 
-@router.post("/oauth/token", max_body_size=BODY)
+@router.post("/oauth/token")
 async def token(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
         _count(request, request.app.state.tokens)
@@ -131,7 +129,7 @@ async def token(request: Request) -> Response:
     return await _answered(request, read, _granted)
 
 
-@router.post("/oauth/revoke", max_body_size=BODY)
+@router.post("/oauth/revoke")
 async def revoke(request: Request) -> Response:
     async def read() -> Callable[[Tx], Any]:
         _count(request, request.app.state.tokens)

@@ -7,7 +7,7 @@ trouble that three tries do not end, are the caller's (Transient with `rate_limi
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -153,6 +153,8 @@ class Patience:
         self._over = False
         self._began = 0.0
         self.in_a_row = 0
+        self.exhausted = False
+        """whether so many failed that it ended the sync: the next one is to begin behind them"""
 
     def failed(self, error: Permanent | Transient) -> None:
         """One more thing failed. Raises what ends the sync: a limit, or that nothing is there."""
@@ -162,7 +164,8 @@ class Patience:
             self._began = now
         too_much = self.in_a_row > MOST_FAILURES or now - self._began > LONGEST_TROUBLE
         passing = isinstance(error, Transient)
-        if self._over or error.code == RATE_LIMITED or (passing and too_much):
+        self.exhausted = passing and too_much and error.code != RATE_LIMITED
+        if self._over or error.code == RATE_LIMITED or self.exhausted:
             self._over = True
             raise error
         if self.in_a_row % PATIENCE == 0:
@@ -172,6 +175,13 @@ class Patience:
 
     def succeeded(self) -> None:
         self.in_a_row = 0
+
+
+def behind(ids: Sequence[str], last: str | None) -> list[str]:
+    """Things that can fail, those first that come after `last`, at which a sync ended: what is
+    broken has its turn after the others."""
+    start = ids.index(last) + 1 if last is not None and last in ids else 0
+    return [*ids[start:], *ids[:start]]
 
 
 def as_json(answer: EndpointAnswer) -> Any:
@@ -207,6 +217,7 @@ __all__ = [
     "Api",
     "Patience",
     "as_json",
+    "behind",
     "field_of",
     "rest",
 ]

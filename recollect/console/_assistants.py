@@ -76,7 +76,7 @@ def ask(request: Request, tenant: Reader, app: CurrentApp) -> Response:
     return response
 
 
-@rooms.post(ALLOW, max_body_size=65_536)
+@rooms.post(ALLOW)
 def decide(
     request: Request,
     key: CurrentKey,

@@ -22,9 +22,6 @@ from recollect.console._room import (
 from recollect.errors import AuthenticationError
 from recollect.orgs import orgs
 
-BODY_OF_LOGIN = 32_768
-"""bytes; `next` may be what an assistant asks, with a long state"""
-
 doors = APIRouter(route_class=PublicPage, include_in_schema=False)
 rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 
@@ -49,7 +46,7 @@ def login(
     return _room.foreseeing(request, page(request, "login.html", values, status))
 
 
-@doors.post(LOGIN, max_body_size=BODY_OF_LOGIN)
+@doors.post(LOGIN)
 def sign_in(
     request: Request,
     app: CurrentApp,

@@ -55,6 +55,7 @@ from recollect.db._server_process import (
     wait_until,
 )
 from recollect.db.faults import judging
+from recollect.db.server_roles import HAND_OVER, SERVICE, SUPERUSER
 from recollect.errors import SetupError, Unavailable
 
 LOG = log.get("postgres")
@@ -62,9 +63,6 @@ START_TIMEOUT = 60.0
 CONNECT_TIMEOUT = 5
 """seconds; libpq takes no less than 2"""
 SOCKET_PATH_LIMIT = 90  # sun_path holds 107 bytes; the socket's own name needs some
-SUPERUSER, SERVICE = "recollect", "recollect_service"
-"""The roles of the server. Data folders of earlier versions have the first, whose powers PostgreSQL
-does not let us take away: it is the one that initdb made."""
 ONLY_CATALOG = "-c search_path=pg_catalog"
 """Option of every session of the superuser: a function or operator that the service's role left in
 its schema would be run with all powers otherwise."""
@@ -147,7 +145,7 @@ class Embedded:
         Raises SetupError when it does not start, Unavailable when it may yet.
         """
         if self._known_up and self._postmaster() is not None:
-            self._take_charge()
+            self._join()
             return self.url
         self._known_up = False
         with self._lock():
@@ -157,11 +155,10 @@ class Embedded:
             if not (self.cluster / "PG_VERSION").exists():
                 self._init()
             check_version(self.cluster)
+            self._join()  # before there is a server that a signal could leave behind
             if not self._answers():
-                self._take_charge()  # before there is one that a signal could leave behind
                 self._start()
             url = self.prepare("recollect")
-        self._take_charge()
         self._known_up = True
         return url
 
@@ -174,9 +171,18 @@ class Embedded:
         """Whether a server answers on this folder now."""
         return (self.cluster / "PG_VERSION").exists() and self._answers()
 
-    def started_here(self) -> bool:
-        """Whether this object should stop the server: it started it, or whoever did has died."""
-        return self._charge is not None and self._server() is not None
+    def leave(self) -> None:
+        """Use the server no more; stop it if nobody else uses it."""
+        if self._charge is None:
+            return
+        with self._lock():  # who joins meanwhile finds it either in use or stopped
+            try:
+                fcntl.flock(self._charge, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._charge.close()
+                self._charge = None
+            else:
+                self.stop()
 
     def stop(self) -> None:
         """Stop the server: a fast shutdown, sessions are cut off, nothing committed is lost."""
@@ -192,14 +198,17 @@ class Embedded:
             self._charge.close()
             self._charge = None
 
-    def _take_charge(self) -> None:
-        """Become the one who stops the server, unless another that lives is."""
+    def _join(self) -> None:
+        """Be one of those who use the server: the last to leave stops it.
+
+        An earlier version that runs holds the lock alone, and stops it whoever uses it.
+        """
         if self._charge is not None:
             return
         file = _lock_file(self.data_dir / "postgres.charge")
         try:
             # The kernel lets go of it when we die, however suddenly.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
         else:
@@ -355,7 +364,7 @@ class Embedded:
                 if found.fetchone() is None:
                     session.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
             with self._connect(database) as session, session.transaction():
-                session.execute(_HAND_OVER)
+                session.execute(HAND_OVER)
         return make_conninfo(self.url, dbname=database)
 
     def _make_role(self, session: psycopg.Connection) -> None:
@@ -507,7 +516,8 @@ def superuser_url(url: str, data_dir: Path) -> str | None:
 def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], str]]:
     """A function that returns the URL of a database that answers, starting ours if need be.
 
-    At the end our server is stopped if it was started here, unless `keep`.
+    At the end our server is stopped if no other process uses it. With `keep` it runs on, and counts
+    as in use until this process ends.
     """
     if config.database_url is not None:
         url = config.database_url.get_secret_value()
@@ -517,56 +527,8 @@ def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], st
     try:
         yield server.ensure
     finally:
-        if server.started_here() and not keep:
-            server.stop()
-
-
-_HAND_OVER = f"""
-create extension if not exists vector schema public;
-do $$
-declare
-  statement text;
-begin
-  if exists (select from pg_db_role_setting where setrole = '{SERVICE}'::regrole
-    and setdatabase <> 0) then
-    execute format('alter role {SERVICE} in database %I reset all', current_database());
-  end if;
-  if not has_database_privilege('{SERVICE}', current_database(), 'create') then
-    execute format('grant create on database %I to {SERVICE}', current_database());
-  end if;
-  if not has_schema_privilege('{SERVICE}', 'public', 'create') then
-    grant all on schema public to {SERVICE};
-  end if;
-  -- Indexes, sequences of columns and types of rows belong to the owner of their table.
-  for statement in
-    with own as (
-      select 'pg_class'::regclass as kind, c.oid, c.relowner as owner, c.relnamespace as schema,
-        case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then
-          'materialized view' else 'table' end as word, c.oid::regclass::text as name
-      from pg_class c where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
-      union all
-      select 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace, 'routine',
-        p.oid::regprocedure::text
-      from pg_proc p
-      union all
-      select 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace, 'type', t.oid::regtype::text
-      from pg_type t where t.typtype in ('d', 'e') or t.typtype = 'c' and exists (
-        select from pg_class c where c.oid = t.typrelid and c.relkind = 'c')
-      union all
-      select 'pg_namespace'::regclass, n.oid, n.nspowner, n.oid, 'schema', format('%I', n.nspname)
-      from pg_namespace n where n.nspname <> 'public'
-    )
-    select format('alter %s %s owner to {SERVICE}', word, name) from own
-    where owner = '{SUPERUSER}'::regrole
-      and schema::regnamespace::text !~ '^(pg_|information_schema$)'
-      and not exists (select from pg_depend d where d.classid = own.kind and d.objid = own.oid
-        and (d.deptype = 'e' or word = 'sequence' and d.deptype in ('a', 'i')))
-  loop
-    execute statement;
-  end loop;
-end $$;
-"""
-"""By the superuser, in a database that is to be the service's."""
+        if not keep:
+            server.leave()
 
 
 def _opens(url: str) -> bool:

@@ -119,6 +119,7 @@ from recollect.documents._versions import (
     MOST_KEPT,
     Version,
     bytes_kept,
+    keep_entry,
     limit,
     versions,
 )
@@ -189,6 +190,7 @@ __all__ = [
     "is_address",
     "is_note",
     "join",
+    "keep_entry",
     "known_blobs",
     "known_hashes",
     "limit",

@@ -210,7 +210,7 @@ def reprocess(
         " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
         " or (%(failed)s and d.status = 'failed'))" + ORDER + " for update)"
         " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
-        " error_code = null, error_message = null, updated_at = now()"
+        " error_code = null, error_message = null, told_failure = null, updated_at = now()"
         " from ended where d.id = ended.id returning d.id",
         {**tenancy.bounds(tenant), "ids": list(ids), "failed": failed, "direct": DIRECT},
     ).fetchall()

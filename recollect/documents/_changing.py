@@ -138,7 +138,7 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         doom(tx, [content.blob.key if held is None else held["blob"]])
     again = tx.execute(
         "update documents set status = 'queued', due_at = now(), attempts = 0,"
-        " error_code = null, error_message = null, updated_at = now()"
+        " error_code = null, error_message = null, told_failure = null, updated_at = now()"
         " where id = %s and (status = 'failed' or (status = 'done' and chunks = 0))",
         (id,),
     )

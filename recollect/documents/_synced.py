@@ -228,9 +228,11 @@ def postpone(tx: Tx, connection: ConnectionId, until: timedelta, failure: Failur
 def try_again(
     tx: Tx, org: OrgId, connection: ConnectionId, codes: Collection[str], *, failed_for: timedelta
 ) -> None:
-    """Queue what failed so, at least that long ago."""
+    """Queue what failed so, at least that long ago; who was told is told again only of another
+    reason."""
     tx.execute(
         "update documents set status = 'queued', due_at = now(), attempts = 0,"
+        " told_failure = error_code,"
         " error_code = null, error_message = null where id in (select id from documents"
         "  where org_id = %s and status = 'failed' and gone_at is null and connection_id = %s"
         "  and error_code = any(%s) and updated_at <= now() - %s order by id for update)",

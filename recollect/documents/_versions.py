@@ -5,15 +5,17 @@ that hold it. `db.look_back` puts a schema before the tables, in which `document
 `entries` are what they were (migration `0039_versions`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pgvector import SparseVector
 from psycopg import sql
 
 from recollect import db
 from recollect.db import Tx, tenancy
 from recollect.documents._reading import get
+from recollect.documents._rows import TERM_SPACE
 from recollect.model import Claim, DocumentId, OrgId, Tenant
 
 MOST_KEPT = 100
@@ -134,6 +136,23 @@ def take_entries(
         (id, *parameters),
     ).fetchall()
     return [row["terms"] for row in rows]
+
+
+def keep_entry(
+    tx: Tx, id: DocumentId, hash: bytes, text: str, weights: Mapping[int, float]
+) -> None:
+    """Give older texts of a document, locked, this entry; for a mend. A vector stays with its text,
+    and none is made."""
+    vector = SparseVector({number - 1: weight for number, weight in weights.items()}, TERM_SPACE)
+    tx.execute(
+        "insert into version_entries as k (document_id, hash, text, terms, weights)"
+        " values (%(id)s, %(hash)s, %(text)s, %(terms)s, %(weights)s)"
+        " on conflict (document_id, hash) do update set text = excluded.text,"
+        " terms = excluded.terms, weights = excluded.weights,"
+        " embedding = case when k.text = excluded.text then k.embedding end,"
+        " embedding_b = case when k.text = excluded.text then k.embedding_b end",
+        {"id": id, "hash": hash, "text": text, "terms": [*weights], "weights": vector},
+    )
 
 
 def limit(tx: Tx, org: OrgId, most: int) -> None:

@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import encryption
 from recollect.db import Tx, tenancy
-from recollect.errors import BadRequestError, NotFoundError
+from recollect.errors import BadRequestError, ConflictError, NotFoundError
 from recollect.model import KeyId, OrgId, Page, Tenant, storable
 from recollect.orgs import audit
 
@@ -38,6 +38,8 @@ MOST = 50
 """endpoints of an organisation"""
 OVERLAP = timedelta(days=1)
 """How long an old secret signs beside the new one."""
+MOST_OLD = 10
+"""old secrets that sign at a time: each makes the header longer"""
 KEPT = timedelta(days=7)
 """How long what ended stays in the log."""
 LOGGED = 20
@@ -135,6 +137,13 @@ class Attempt:
     ms: float
 
 
+_STILL_SIGN = (
+    "(select coalesce(jsonb_agg(one order by n), '[]')"
+    " from jsonb_array_elements(old_secrets) with ordinality as t (one, n)"
+    " where (one ->> 'until')::timestamptz > now())"
+)
+"""Of the old secrets of an endpoint, the newest first."""
+
 # --- endpoints -----------------------------------------------------------------------------------
 
 
@@ -195,21 +204,24 @@ def find(tx: Tx, tenant: Tenant) -> list[WebhookTarget]:
 
 
 def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarget:
-    """Raises NotFoundError. Enabling it again and another address forget how it failed; what died
-    stays dead. Of what other tags it was told, or was to be told, nothing is left."""
+    """Raises NotFoundError, and ConflictError when `MOST_OLD` old secrets sign already. Enabling it
+    again and another address forget how it failed; what died stays dead. Of what other tags it was
+    told, or was to be told, nothing is left."""
     found = get(tx, tenant, id)
     if change.tags:
         # First, so that this waits for whoever is writing a delivery with the old tags.
         tx.execute("select from endpoints where id = %s for update", (found.id,))
         _narrow(tx, found.id, change.tags)
-    tx.execute(
+    row = tx.execute(
         "update endpoints set url = coalesce(%(url)s, url),"
         " description = coalesce(%(description)s, description),"
         " events = coalesce(%(events)s, events),"
         " tags = nullif(coalesce(%(tags)s, tags), '{}'),"
-        " old_secret = case when %(secret)s::text is null then old_secret else secret end,"
-        " old_until = case when %(secret)s::text is null then old_until else now() + %(overlap)s"
-        " end, secret = coalesce(%(secret)s, secret), updated_at = now() where id = %(id)s",
+        " old_secrets = case when %(secret)s::text is null then old_secrets else"
+        "  jsonb_build_object('secret', secret, 'until', now() + %(overlap)s) || "
+        + _STILL_SIGN
+        + " end, secret = coalesce(%(secret)s, secret), updated_at = now() where id = %(id)s"
+        " returning jsonb_array_length(old_secrets) as old",
         {
             "id": found.id,
             "url": change.url,
@@ -219,7 +231,12 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
             "secret": change.secret,
             "overlap": OVERLAP,
         },
-    )
+    ).fetchone()
+    if change.secret is not None and row is not None and row["old"] > MOST_OLD:
+        raise ConflictError(
+            f"its secret was replaced {MOST_OLD} times within a day, and each old one still signs;"
+            " make another endpoint instead"
+        )
     if change.disabled is True:
         disable(tx, found.id, "disabled by hand")
     elif change.disabled is False:
@@ -282,12 +299,20 @@ def disable(tx: Tx, id: str, reason: str) -> None:
 def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
     """Seal with the newest key what older ones sealed; how many secrets."""
     done = 0
-    for row in tx.execute("select id, secret, old_secret from endpoints for update").fetchall():
-        for column in ("secret", "old_secret"):
-            again = encryption.again(keys, row[column], place=place(row["id"]))
-            if again is not None:
-                tx.execute(f"update endpoints set {column} = %s where id = %s", (again, row["id"]))
-                done += 1
+    for row in tx.execute("select id, secret, old_secrets from endpoints for update").fetchall():
+        sealed = [row["secret"], *(old["secret"] for old in row["old_secrets"])]
+        again = [encryption.again(keys, one, place=place(row["id"])) for one in sealed]
+        if not any(again):
+            continue
+        new, *old_ones = (one or before for one, before in zip(again, sealed, strict=True))
+        old = [
+            {**old, "secret": one} for old, one in zip(row["old_secrets"], old_ones, strict=True)
+        ]
+        tx.execute(
+            "update endpoints set secret = %s, old_secrets = %s where id = %s",
+            (new, Jsonb(old), row["id"]),
+        )
+        done += sum(one is not None for one in again)
     return done
 
 
@@ -421,7 +446,8 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> l
         " update deliveries d set due_at = now() + %(lease)s, attempts = d.attempts + 1"
         " from due, endpoints e where d.id = due.id and e.id = d.endpoint_id"
         " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts, e.secret,"
-        " case when e.old_until > now() then e.old_secret end as old_secret",
+        + _STILL_SIGN
+        + " as old_secrets",
         {"lease": lease, "limit": limit, "busy": Jsonb(dict(busy)), "at_once": AT_ONCE},
     ).fetchall()
     return [
@@ -433,7 +459,7 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> l
             type=row["type"],
             payload=row["payload"],
             attempt=row["attempts"],
-            secrets=[secret for secret in (row["secret"], row["old_secret"]) if secret],
+            secrets=[row["secret"], *(old["secret"] for old in row["old_secrets"])],
         )
         for row in rows
     ]
@@ -484,7 +510,13 @@ def sweep(tx: Tx) -> int:
     tx.execute(
         "update endpoints set rest_until = now() where rest_until > now() + %s", (LONGEST_REST,)
     )
-    tx.execute("update endpoints set old_secret = null, old_until = null where old_until < now()")
+    tx.execute(
+        "update endpoints set old_secrets = "
+        + _STILL_SIGN
+        + " where jsonb_array_length(old_secrets) > jsonb_array_length("
+        + _STILL_SIGN
+        + ")"
+    )
     tx.execute(
         "update deliveries set due_at = now() where due_at > now()"
         " and (attempts = 0 or due_at > now() + interval '1 day')"

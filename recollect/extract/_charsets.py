@@ -26,10 +26,15 @@ def decoded(data: bytes, charset: str | None) -> str:
 
 
 def read_page(data: bytes, mime: str | None) -> tuple[str, str]:
-    """The encoding of an HTML page and its text: as the server says, or the page, or it looks."""
+    """The encoding of an HTML page and its text: as the server says, or the page, or it looks.
+
+    Servers say one charset of all that they have: UTF-8 that the page says and is counts more.
+    """
     encoding, mark = read_bom(data)
     if encoding is None or mark is None:
         told = (http_content_type_encoding(mime), html_body_declared_encoding(data))
+        if told[1] == "utf-8" and not data.isascii() and guess_encoding(data) == "utf-8":
+            told = told[1:]
         encoding = next(
             (name for name in told if name and codec_of(name) and not name.startswith(_SEEN[1])),
             None,

@@ -242,6 +242,13 @@ def postpone(tx: Tx, gap: Gap, failure: Failure, after: timedelta) -> None:
     )
 
 
+def retry(tx: Tx) -> None:
+    """Have all gaps due now, those in work as well: who works on one may have asked the model in a
+    way that is good no more, and is not to postpone it."""
+    tx.execute("update vector_gaps set due_at = now(), claims = claims + 1 where due_at > now()")
+    db.notify(tx)
+
+
 def _told(failure: Failure | None) -> tuple[str | None, str | None]:
     return (failure.code, storable(failure.message)[:2000]) if failure else (None, None)
 

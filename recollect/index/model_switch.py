@@ -15,7 +15,7 @@ from recollect import db
 from recollect.db import Database, Tx
 from recollect.db.faults import judging
 from recollect.errors import SetupError, Unavailable, code_of
-from recollect.index.missing_vectors import gaps
+from recollect.index import missing_vectors
 from recollect.index.vector_index import (
     COLUMNS,
     INDEXES,
@@ -72,7 +72,7 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
                 f" {'rollback' if index.phase == 'building' else 'finish'}` first"
             )
         tx.execute("update index_settings set other_choice = %s", (Jsonb(dict(choice)),))
-        db.notify(tx)
+        missing_vectors.retry(tx)
         if index.phase == "returned":
             _turn(tx, "kept")
         return hold(tx)
@@ -149,7 +149,7 @@ def flip(tx: Tx) -> bool:
     """
     alone(tx)
     index = read(tx)
-    if index is None or index.phase != "building" or not index.planned or gaps(tx):
+    if index is None or index.phase != "building" or not index.planned or missing_vectors.gaps(tx):
         return False
     _turn(tx, "kept")
     return True

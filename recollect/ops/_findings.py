@@ -23,6 +23,8 @@ KINDS: Mapping[str, str] = {
     "vector_beside_missing": "let the workers embed it",
     "vector_left_over": "forget it",
     "memory_vector_wrong": "let the workers embed it",
+    "memory_without_source": "rest it on what its other versions do, or on a document of its own",
+    "older_text_wrong": "create it again from the older text, to be found by its words",
     "entry_orphaned": "drop the entry",
     "tag_missing": "create the tag",
     "item_missing": "remember the document at its connection",

@@ -5,7 +5,6 @@ references in one snapshot each. So the service may write meanwhile, and memory 
 is what the service would do itself: drop what is wrong, and process the document again.
 """
 
-import random
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,11 @@ from recollect.errors import Permanent
 from recollect.index import missing_vectors, terms, vector_index
 from recollect.index.vector_index import Index
 from recollect.ingest import chunk
-from recollect.memories import memories
-from recollect.memories.records import MemoryId
 from recollect.model import DocumentId, OrgId, Tenant
-from recollect.ops import _words
 from recollect.ops._findings import FEW, AllDamage, Damage, Finding, grouped
-from recollect.ops._words import Words, WordSample, same_words, stored_words, vectors_fit
+from recollect.ops._older_texts import check_older_texts
+from recollect.ops._sound_memories import check_memories
+from recollect.ops._words import WordSample, same_words, stored_words
 from recollect.orgs import tags
 
 LOG = log.get("verify")
@@ -67,7 +65,8 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
         files += _check_files(db, store, rows, found)
     if mend and "words_wrong" in found.counts:
         _mend_words(db, sample.rest(), found)
-    _check_memories(db, found, mend=mend)
+    check_memories(db, found, mend=mend)
+    check_older_texts(db, found, mend=mend)
     for check in (_check_items, _check_queue, _check_counts, _check_lists):
         check(db, found, mend=mend)
     # Last: an upload that merely looked old, by a clock that is wrong, has its document now.
@@ -277,54 +276,6 @@ def _mend_words(db: Database, sample: WordSample, found: AllDamage) -> None:
                 words = Damage(damage.org, damage.id, words=damage.words)
                 words.add("words_wrong", len(damage.words))
                 _settle(db, words, found, mend=True)
-
-
-def _check_memories(db: Database, found: AllDamage, *, mend: bool) -> None:
-    """Their words and vectors."""
-    with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
-        row = tx.execute("select count(*) as n from memories").fetchone()
-    assert row is not None
-    share = _words.WORDS_COMPARED / max(row["n"], 1)
-    if _differing(db, found, share, mend=mend) and mend and share < 1:
-        _differing(db, found, 1.0, mend=mend)
-
-
-def _differing(db: Database, found: AllDamage, share: float, *, mend: bool) -> bool:
-    """Look at all, some at a time, and at the words of about that share of them; whether some are
-    wrong."""
-    after, any_words = "", False
-    while True:
-        with db.moment() as tx:
-            index = vector_index.read(tx) or vector_index.UNBOUND
-            rows = tx.execute(
-                "select m.id, m.org_id, m.content, m.terms, m.weights,"
-                " vector_dims(m.embedding) as a, vector_dims(m.embedding_b) as b,"
-                " exists (select from vector_gaps g where g.relation = 'memories'"
-                "  and m.id between g.first and g.last) as awaited"
-                " from memories m where m.id > %s order by m.id limit %s",
-                (after, CHUNKS_AT_ONCE // 5),
-            ).fetchall()
-        if not rows:
-            return any_words
-        after = rows[-1]["id"]
-        words: dict[MemoryId, Words] = {}
-        for one in rows:
-            if share < 1 and random.random() >= share:  # noqa: S311 # no secret
-                continue
-            wanted = terms.weigh(one["org_id"], one["content"])
-            if not same_words(one["terms"], one["weights"], wanted):
-                words[MemoryId(one["id"])] = wanted
-        any_words |= bool(words)
-        wrong = [one["id"] for one in rows if not vectors_fit(one, index)]
-        found.add("words_wrong", [*words])
-        found.add("memory_vector_wrong", wrong)
-        if mend and (words or wrong):
-            with db.begin() as tx:
-                memories.reweigh(tx, words)
-                missing_vectors.mend_memories(tx, wrong)
-            found.mend("words_wrong", len(words))
-            found.mend("memory_vector_wrong", len(wrong))
 
 
 def _check_tags(

@@ -13,13 +13,14 @@ from recollect import log
 from recollect.app import App
 from recollect.errors import Permanent, Transient
 from recollect.inference.circuit_breaker import Resting
+from recollect.inference.embed import Embedder
+from recollect.inference.endpoint_embedder import REFUSED
 from recollect.telemetry import metrics
 
 Vector = NDArray[np.float32]
 
 _PASSING = frozenset(
-    {"timeout", "unreachable", "bad_response", "embedding_refused"}
-    | {"http_408", "http_425", "http_429"}
+    {"timeout", "unreachable", "bad_response", REFUSED} | {"http_408", "http_425", "http_429"}
 )
 """Why a model gives no vector now, or none for this text. All else is for the operator to mend."""
 
@@ -27,21 +28,36 @@ _log = log.get("search")
 
 
 def vectors(app: App, texts: Sequence[str], warnings: list[str]) -> list[Vector | None]:
-    """One for each text that is searched by, or none for all of them, which is then warned of.
+    """One for each text that is searched by, or none for those that get none, which is then warned
+    of; the query itself is the first.
 
     Without an embedder there are none, and nobody is warned. Not to be called in a transaction.
     Raises Transient or Permanent where the settings are wrong, or the database is away.
     """
     if app.embedder is None:
         return [None] * len(texts)
+    found, error = _embed(app.embedder, texts)
+    if error is not None:
+        told = left_out("embedding", "the embedding model", error)
+        others = "" if found[0] is None else " of another wording"
+        warnings.append(f"{told}; only words{others} were searched for, not meaning")
+    return found
+
+
+def _embed(
+    embedder: Embedder, texts: Sequence[str]
+) -> tuple[list[Vector | None], Transient | Permanent | None]:
+    """Those that can be had, and why others cannot."""
     try:
-        return list(app.embedder.embed(texts, query=True))
+        return list(embedder.embed(texts, query=True)), None
     except (Transient, Permanent) as error:
         if error.code not in _PASSING and not error.code.startswith("http_5"):
             raise
-        told = left_out("embedding", "the embedding model", error)
-        warnings.append(f"{told}; only words were searched for, not meaning")
-        return [None] * len(texts)
+        if error.code != REFUSED or len(texts) == 1:
+            return [None] * len(texts), error
+    # It may be one of them that is refused.
+    each = [_embed(embedder, [text]) for text in texts]
+    return [found for [found], _ in each], next((error for _, error in each if error), None)
 
 
 def left_out(part: str, who: str, error: Transient | Permanent) -> str:

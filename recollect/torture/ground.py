@@ -25,7 +25,8 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from recollect.db.embedded import SERVICE, Embedded
+from recollect.db.embedded import Embedded
+from recollect.db.server_roles import SERVICE
 from recollect.errors import SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.torture._clock import Clock

@@ -22,7 +22,8 @@ import psutil
 import psycopg
 import pytest
 
-from recollect.db.embedded import SERVICE, Embedded
+from recollect.db.embedded import Embedded
+from recollect.db.server_roles import SERVICE
 from tests.chaos.ledger import COMMON, Client, Watcher, Written, in_threads
 from tests.conftest import RECOLLECT, Service, eventually, start_service
 

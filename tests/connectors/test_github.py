@@ -19,6 +19,7 @@ import httpx
 import pytest
 from jsonschema import Draft7Validator
 
+from recollect.connectors import api
 from recollect.connectors.base import Change, Checkpoint, Item, Listed, Trouble, Verdict
 from recollect.connectors.github import Github
 from recollect.connectors.oauth import Tokens
@@ -382,6 +383,29 @@ def test_lost_access_to_one_repository_is_told_and_deletes_nothing(
     assert "acme/docs" in trouble.message
     assert without == before | remote(other)
     assert local(source) == remote(docs, other)
+
+
+def test_what_stands_behind_many_broken_repositories_is_read_by_the_next_sync(
+    github: FakeGithub, connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(api, "MOST_FAILURES", 2)
+    monkeypatch.setattr(api, "TRIES", 1)
+    broken = [github.repository(f"octo/broken{n}", {"a.md": "1"}) for n in range(4)]
+    for one in broken:
+        one.broken = True
+    docs = github.repository("octo/docs", {"a.md": "2"})
+    source = connect(*broken, docs)
+
+    for _ in range(3):
+        with pytest.raises(Transient):
+            source.sync()
+    found = local(source)
+    for one in broken:
+        one.broken = False
+    source.sync()
+
+    assert found == remote(docs)
+    assert local(source) == remote(*broken, docs)
 
 
 @pytest.mark.parametrize(("attribute", "code"), [("blocked", "http_451"), ("disabled", "disabled")])

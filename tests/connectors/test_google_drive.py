@@ -20,7 +20,7 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient.discovery import build
 
-from recollect.connectors import oauth
+from recollect.connectors import api, oauth
 from recollect.connectors.base import (
     Account,
     Change,
@@ -604,6 +604,33 @@ def test_one_shared_drive_that_fails_does_not_stop_the_rest(
     drive.trash(kept)
     sync(source)
     assert local(source) == drive.documents()
+
+
+@pytest.mark.parametrize("phase", ["listing", "changes"])
+def test_what_stands_behind_many_broken_drives_is_read_by_the_next_sync(
+    drive: FakeDrive, connect: Connect, monkeypatch: pytest.MonkeyPatch, phase: str
+):
+    monkeypatch.setattr(api, "MOST_FAILURES", 2)
+    monkeypatch.setattr(api, "TRIES", 1)
+    *broken, good = sorted(drive.shared_drive(f"Drive {n}") for n in range(5))
+    source = connect()
+    if phase == "changes":
+        sync(source)
+    docs = {drive.doc(one, "x", one) for one in broken}
+    new = drive.doc("new", "x", good)
+    for one in broken:
+        asked = "corpora=drive&driveId" if phase == "listing" else "driveId"
+        drive.refuse(f"{asked}={one}", 500, "backendError", times=None)
+
+    for _ in range(3):
+        with suppress(Transient):
+            sync(source)
+    found = {*source.items}
+    drive.behave()
+    sync(source)
+
+    assert found == {new}
+    assert source.items.keys() == {new, *docs}
 
 
 def test_a_new_shared_drive_that_fails_is_listed_once_it_works(drive: FakeDrive, connect: Connect):

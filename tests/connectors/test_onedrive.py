@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from jsonschema import Draft7Validator
 from recollect import documents
 from recollect.app import App
 from recollect.config import ProviderSettings
-from recollect.connectors import oauth
+from recollect.connectors import api, oauth
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -854,6 +855,28 @@ def test_a_shared_folder_that_fails_keeps_its_documents_and_stops_nothing(
         assert "mine.txt" in theirs(source)
     source.sync()
     assert len(source.items) == 3
+
+
+def test_what_stands_behind_many_broken_shortcuts_is_read_by_the_next_sync(
+    graph: FakeGraph, ann: User, bob: User, connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(api, "MOST_FAILURES", 2)
+    monkeypatch.setattr(api, "TRIES", 1)
+    targets = [bob.drive.file(f"{n}.txt") for n in range(5)]
+    shortcuts = [ann.drive.shortcut(bob.drive, target) for target in targets]
+    broken = "|".join(target.id for target in targets[:4])
+    graph.refuse(500, at=f"/items/({broken})", times=99)
+    source = connect(ann, shared=True)
+
+    for _ in range(3):
+        with suppress(Transient):
+            source.sync()
+    found = {*source.items}
+    graph._refusals.clear()
+    source.sync()
+
+    assert found == {shortcuts[4].id}
+    assert {*source.items} == {one.id for one in shortcuts}
 
 
 @pytest.mark.parametrize("how", ["deleted", "not wanted", "unseen"])

@@ -217,6 +217,29 @@ def test_slow_bodies_end(two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPa
 # --- over HTTP -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("path", "limit"), [("/console/login", 32_768), ("/console/assistants/allow", 65_536)]
+)
+def test_a_form_that_is_too_large_is_answered_with_a_page(
+    client: httpx.Client, path: str, limit: int
+):
+    answer = client.post(path, data={"key": "x" * limit}, headers={"origin": str(client.base_url)})
+
+    assert answer.status_code == 400
+    assert answer.headers["content-type"].startswith("text/html")
+    assert f"larger than {limit:,} bytes" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/oauth/register", "/oauth/token", "/oauth/revoke"])
+def test_what_an_assistant_sends_is_refused_in_json_when_it_is_too_large(
+    client: httpx.Client, path: str
+):
+    answer = client.post(path, content=b"x" * 65_537)
+
+    assert answer.status_code == 400
+    assert "larger than 65,536 bytes" in answer.json()["details"]
+
+
 def test_every_route_has_a_limit_and_only_those_of_content_a_large_one(client: httpx.Client):
     """The body is refused by what its header claims, so nothing of it is read."""
     paths: dict[str, dict[str, Any]] = client.get("/v3/openapi").json()["paths"]

@@ -265,8 +265,18 @@ def test_a_field_of_a_form_comes_once(client: httpx.Client):
 
 def test_a_compressed_body_is_refused_by_its_name(client: httpx.Client):
     body = gzip.compress(b'{"content": "A heron."}')
-    headers = {**JSON, "content-encoding": "gzip"}
-    refused(client.post("/v3/documents", content=body, headers=headers), 400, "content-encoding")
+    for encoding in ("gzip", "utf-8, gzip"):
+        headers = {**JSON, "content-encoding": encoding}
+        answer = client.post("/v3/documents", content=body, headers=headers)
+        refused(answer, 400, "content-encoding")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "utf8", "identity", "identity, utf-8", ""])
+def test_a_charset_in_place_of_an_encoding_is_a_slip(client: httpx.Client, encoding: str):
+    body = '{"content": "Die Störche."}'.encode()
+    headers = {**JSON, "content-encoding": encoding}
+    answer = client.post("/v3/documents", content=body, headers=headers)
+    assert answer.status_code in (200, 201), answer.text
 
 
 def test_a_turn_that_is_no_text_is_refused_in_our_words(client: httpx.Client):

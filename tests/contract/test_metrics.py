@@ -20,7 +20,7 @@ from recollect.app import App
 from recollect.blobs import open_blobs
 from recollect.cli.api import website
 from recollect.db import Database
-from recollect.db.embedded import SERVICE
+from recollect.db.server_roles import SERVICE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import Unavailable
 from recollect.extract import Sandbox

@@ -20,6 +20,7 @@ from recollect.fetch import Endpoint
 from recollect.inference.batching import Vectors
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.endpoint_embedder import EndpointEmbedder
+from recollect.search.query_vectors import vectors
 from recollect.worker.processing import drain
 from tests.conftest import eventually
 from tests.console.test_console import console_site
@@ -167,6 +168,25 @@ def test_a_query_that_the_model_makes_nothing_of_is_answered_by_words(
 
     [warning] = weather.search(path)["warnings"]
     assert warning.startswith("embedding: the embedding model gave no answer (embedding_refused);")
+
+
+@pytest.mark.parametrize("refused", [["weir"], ["heron"], ["heron", "weir"]])
+def test_a_wording_that_is_refused_costs_no_other_its_vector(
+    weather: Weather, refused: list[str]
+) -> None:
+    class Picky(WordEmbedder):
+        def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            if any(text in refused for text in texts):
+                raise Permanent("not such a text", code="embedding_refused")
+            return super().embed(texts, query=query)
+
+    warnings: list[str] = []
+    texts = ["heron", "weir", "reeds"]
+    found = vectors(replace(weather.app, embedder=Picky()), texts, warnings)
+
+    assert [text for text, one in zip(texts, found, strict=True) if one is None] == refused
+    [warning] = warnings
+    assert ("another wording" in warning) is ("heron" not in refused)
 
 
 def test_a_hanging_endpoint_is_left_alone_and_asked_again(weather: Weather) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import LiteralString
 
@@ -18,11 +18,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from recollect.config import Config
 from recollect.db import embedded
 from recollect.db._server_memory import memory_limit, sized
 from recollect.db._server_process import process_of as _process
 from recollect.db._server_process import processes as _processes
-from recollect.db.embedded import Embedded
+from recollect.db.embedded import Embedded, database
 from recollect.errors import SetupError, Unavailable
 from tests.conftest import eventually
 
@@ -56,20 +57,6 @@ def test_what_was_committed_survives_a_kill_of_the_server(folder: Path):
             assert session.execute("select n from t").fetchall() == [(1,)]
     finally:
         server.stop()
-
-
-def test_a_second_process_joins_the_running_server(folder: Path):
-    first, second = Embedded(folder), Embedded(folder)
-    first.ensure()
-
-    second.ensure()
-
-    try:
-        assert second.running()
-        assert not second.started_here()
-    finally:
-        first.stop()
-    assert not second.running()
 
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -488,3 +475,47 @@ def test_a_command_that_is_ended_leaves_no_server(folder: Path, number: signal.S
 
     assert command.returncode == (130 if number == signal.SIGINT else 128 + number)
     eventually(lambda: not _processes(server.cluster))
+
+
+@pytest.mark.parametrize("starter_leaves_first", [True, False])
+def test_the_last_to_use_the_server_stops_it(folder: Path, *, starter_leaves_first: bool):
+    config = Config(data_dir=folder)
+    uses = [ExitStack(), ExitStack()]
+    urls = [use.enter_context(database(config))() for use in uses]
+    first, last = uses if starter_leaves_first else reversed(uses)
+
+    first.close()
+    with psycopg.connect(urls[0]) as session:
+        assert session.execute("select 1").fetchone() == (1,)
+    last.close()
+
+    assert not _processes(folder / "postgres" / "data")
+
+
+def test_the_server_of_a_process_that_serves_outlives_a_command_that_started_it(folder: Path):
+    config = Config(data_dir=folder)
+    with database(config) as started:
+        url = started()
+        with database(config, keep=True) as joined:
+            joined()
+
+    with psycopg.connect(url) as session:
+        assert session.execute("select 1").fetchone() == (1,)
+    Embedded(folder).stop()
+
+
+def test_a_server_whose_users_were_all_killed_is_stopped_by_the_next(folder: Path):
+    using = f"""
+import os
+from pathlib import Path
+from recollect.db.embedded import Embedded
+Embedded(Path({str(folder)!r})).ensure()
+os._exit(9)
+"""
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", using], check=False).returncode == 9
+
+    with database(Config(data_dir=folder)) as ensure:
+        ensure()
+
+    assert not _processes(folder / "postgres" / "data")

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from recollect.app import App
 from recollect.cli import app as cli
 from recollect.db import Database, migrate
-from recollect.db.embedded import SERVICE, SUPERUSER, Embedded
+from recollect.db.embedded import Embedded
+from recollect.db.server_roles import SERVICE, SUPERUSER
 from recollect.errors import SetupError
 from recollect.model import Org
 from recollect.ops.purge import purge

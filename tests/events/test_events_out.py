@@ -77,6 +77,18 @@ def due_now(db: Database) -> None:
         tx.execute("update endpoints set rest_until = now()")
 
 
+def age_secrets(db: Database, by: timedelta) -> None:
+    """As if that time had passed since they were replaced."""
+    with db.begin() as tx:
+        tx.execute(
+            "update endpoints set old_secrets = (select coalesce(jsonb_agg(one ||"
+            "  jsonb_build_object('until', (one ->> 'until')::timestamptz - %s) order by n), '[]')"
+            " from jsonb_array_elements(old_secrets) with ordinality as t (one, n))",
+            (by,),
+        )
+        outbox.sweep(tx)
+
+
 def told(receiver: Receiver) -> list[tuple[str, Mapping[str, Any]]]:
     return [(one.said["type"], one.said["data"]) for one in receiver.came]
 
@@ -185,6 +197,43 @@ def test_syncs_and_lost_authorizations_are_told(
     assert found["sync.completed"]["added"] == 1
     assert found["sync.failed"]["code"] == "broken"
     assert found["connection.needs_auth"]["id"] == id
+
+
+def test_a_failure_that_the_service_tries_again_is_told_once_for_each_reason(
+    app: App,
+    tenant: Tenant,
+    receiver: Receiver,
+    client: httpx.Client,
+    shelf: Shelf,
+    endpoint: Callable[..., Json],
+):
+    endpoint(events=["document.failed", "document.done"])
+    id = connect(app, tenant, ["notes"])
+
+    def a_day_later(reason: str | None) -> None:
+        if reason is not None:
+            shelf.fail("fetch", Permanent("no", code=reason))
+        with app.db.begin() as tx:
+            tx.execute("update documents set updated_at = updated_at - interval '1 day'")
+            tx.execute("update connections set due_at = now() where id = %s", (id,))
+        syncs.drain(app)
+        processing.drain(app)
+        webhooks.drain(app)
+
+    shelf.put("1", "one")
+    for reason in ("http_403", "http_403", "http_403", "no_access", "no_access"):
+        a_day_later(reason)
+    shelf.put("1", "another")
+    a_day_later("no_access")
+    shelf.fail("fetch", Permanent("no", code="no_access"))
+    client.post("/v3/documents/retry", json={"failed": True}).raise_for_status()
+    processing.drain(app)
+    a_day_later(None)
+    shelf.put("1", "a third")
+    a_day_later("no_access")
+
+    codes = [data.get("code") for _, data in told(receiver)]
+    assert codes == ["http_403", "no_access", "no_access", "no_access", None, "no_access"]
 
 
 def test_a_limited_key_hears_only_of_its_tags(
@@ -515,9 +564,7 @@ def test_after_rotation_both_secrets_sign_for_a_day(
     rotated = client.patch(f"/v3/webhooks/{made['id']}", json={"rotateSecret": True}).json()
     client.post(f"/v3/webhooks/{made['id']}/test")
     webhooks.drain(app)
-    with db.begin() as tx:
-        tx.execute("update endpoints set old_until = now() where id = %s", (made["id"],))
-        outbox.sweep(tx)
+    age_secrets(db, timedelta(days=1))
     client.post(f"/v3/webhooks/{made['id']}/test")
     webhooks.drain(app)
 
@@ -531,6 +578,39 @@ def test_after_rotation_both_secrets_sign_for_a_day(
     assert row is not None
     assert rotated["secret"] not in str(row)
     assert "secret" not in client.get("/v3/webhooks").json()["endpoints"][0]
+
+
+def test_each_secret_of_several_rotations_signs_for_its_day(
+    app: App,
+    db: Database,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    path = f"/v3/webhooks/{made['id']}"
+    first, second = made["secret"], client.patch(path, json={"rotateSecret": True}).json()["secret"]
+    age_secrets(db, timedelta(hours=23))
+    third = client.patch(path, json={"rotateSecret": True}).json()["secret"]
+    for older in (timedelta(), timedelta(hours=2), timedelta(hours=22)):
+        age_secrets(db, older)
+        client.post(f"{path}/test")
+        webhooks.drain(app)
+
+    sign = [
+        {one for one in (first, second, third) if came.signed_by(one)} for came in receiver.came
+    ]
+    assert sign == [{first, second, third}, {second, third}, {third}]
+
+
+def test_rotations_without_end_are_refused_before_an_old_secret_signs_no_more(
+    client: httpx.Client, endpoint: Callable[..., Json]
+):
+    path = f"/v3/webhooks/{endpoint()['id']}"
+    answers = [client.patch(path, json={"rotateSecret": True}) for _ in range(outbox.MOST_OLD + 1)]
+
+    assert [answer.status_code for answer in answers] == [200] * outbox.MOST_OLD + [409]
+    assert "still signs" in answers[-1].text
 
 
 def test_after_rotation_both_secrets_sign_though_the_key_changes(

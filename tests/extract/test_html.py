@@ -93,6 +93,21 @@ def test_a_charset_that_is_none_stops_nobody(read, charset):
     assert read(page, mime="text/html").text == "Größe"
 
 
+@pytest.mark.parametrize("told", ["ISO-8859-1", "windows-1250", "shift_jis"])
+def test_a_page_that_says_and_is_utf_8_is_that_whatever_its_server_says(read, told):
+    page = '<html><head><meta charset="utf-8"></head><body><p>Größe'
+
+    assert read(page.encode(), mime=f"text/html; charset={told}").text == "Größe"
+    if told == "ISO-8859-1":
+        assert read(page.encode("cp1252"), mime=f"text/html; charset={told}").text == "Größe"
+
+
+def test_a_page_of_ascii_bytes_is_what_its_server_says(read):
+    page = '<html><head><meta charset="utf-8"></head><body><p>日本'.encode("iso2022_jp")
+
+    assert read(page, mime="text/html; charset=iso-2022-jp").text == "日本"
+
+
 @pytest.mark.parametrize("charset", ["windows-1252", "utf-8", "iso-8859-15", "utf-16"])
 @pytest.mark.parametrize("where", ["header", "meta", "nowhere"])
 def test_the_charset_is_found_where_it_is_told_or_by_the_bytes(read, charset, where):

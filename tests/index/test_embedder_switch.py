@@ -35,7 +35,7 @@ from recollect.index.embedder import FRESH, IndexEmbedder
 from recollect.inference.embed import Embedder
 from recollect.memories import finding, memories
 from recollect.memories.records import Fact, MemoryQuery
-from recollect.model import DocumentId, Hit, Plan, Status, Tenant, random_id
+from recollect.model import DocumentId, Failure, Hit, Plan, Status, Tenant, random_id
 from recollect.ops import backup as backups
 from recollect.ops import verify
 from recollect.orgs import orgs, settings, tags
@@ -1018,6 +1018,27 @@ def test_the_address_of_the_second_model_may_change_meanwhile(filled: Ground) ->
             with filled.app.db.begin() as tx:
                 model_switch.rollback(tx)
             moved["url"] = "http://moved.again.example/v1"
+
+
+def test_what_waits_for_the_second_model_is_due_when_its_address_or_key_changes(
+    filled: Ground,
+) -> None:
+    filled.switch()
+    filled.large.refuses = "note"
+    filled.work()
+    filled.large.refuses = None
+    assert filled.work() == 0
+    with filled.app.db.begin() as tx:
+        tx.execute("update vector_gaps set due_at = now()")
+        in_work = missing_vectors.claim(tx, lease=timedelta(minutes=1))
+    assert in_work is not None
+
+    filled.switch()
+    with filled.app.db.begin() as tx:
+        missing_vectors.postpone(tx, in_work, Failure("old", "key"), timedelta(hours=1))
+    filled.work()
+
+    assert filled.index().used.name == filled.large.name
 
 
 def test_what_cannot_be_is_refused_with_what_comes_first(filled: Ground) -> None:

@@ -15,12 +15,13 @@ from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument, text_content
+from recollect.errors import NotFoundError
 from recollect.index.vector_index import adopt
-from recollect.memories import memories, telling
-from recollect.memories.records import Fact
+from recollect.memories import memories, reading, telling
+from recollect.memories.records import Correction, Fact, MemoryTarget
 from recollect.model import Content, DocumentId, Plan, Status, StoredBlob, Tenant, random_id
 from recollect.ops import _words, verify
-from recollect.orgs import orgs, tags
+from recollect.orgs import orgs, settings, tags
 from recollect.worker.processing import drain
 from tests.fakes.site import prose
 
@@ -177,6 +178,80 @@ def test_a_memory_is_found_by_its_words_and_its_vector(
         memories.embed(tx, dict(zip(waiting, vectors, strict=True)))
     assert noted == (kind != "words_wrong")
     assert ground.verify() == {}
+
+
+@pytest.mark.parametrize("versions", ["none", "one", "both"])
+def test_a_memory_that_lost_its_sources_rests_on_a_document_again(
+    ground: Ground, id: DocumentId, versions: str
+) -> None:
+    text = f"Ann {random_id()} drinks tea."
+    told, [first] = telling.add(ground.app, ground.tenant, "a", [Fact(text, {})])
+    change = Correction(f"{text} Green tea.")
+    last = telling.correct(ground.app, ground.tenant, "a", MemoryTarget(first.id), change)
+    lost = {"none": [], "one": [last.id], "both": [first.id, last.id]}[versions]
+    ground.sql("delete from memory_sources where memory_id = any(%s)", lost)
+
+    found = ground.verify(mend=True)
+
+    if lost:
+        assert found["memory_without_source"].mended == len(lost)
+    assert ground.verify() == {}
+    with ground.app.db.begin() as tx:
+        now = reading.get(tx, ground.tenant, last.id)
+        assert (now.sources == [told]) is (versions != "both")
+        documents.delete(tx, ground.tenant, now.sources)
+    with ground.app.db.begin() as tx, pytest.raises(NotFoundError):
+        reading.get(tx, ground.tenant, last.id)
+
+
+def test_what_was_forgotten_and_rests_on_nothing_is_removed(ground: Ground, id: DocumentId) -> None:
+    text = f"Ann {random_id()} drinks tea."
+    _, [memory] = telling.add(ground.app, ground.tenant, "a", [Fact(text, {})])
+    ground.sql("update memories set forgotten_at = now() where id = %s", memory.id)
+    ground.sql("delete from memory_sources where memory_id = %s", memory.id)
+
+    found = ground.verify(mend=True)
+
+    assert found["memory_without_source"].mended == 1
+    assert ground.sql("delete from memories where id = %s", memory.id) == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "delete from version_entries where document_id = %s",
+        "update version_entries set text = text || '!' where document_id = %s",
+        "update version_entries set terms = terms[:2] where document_id = %s",
+    ],
+    ids=["deleted", "text", "words"],
+)
+def test_passages_of_older_texts_are_made_again(ground: Ground, damage: str) -> None:
+    with ground.app.db.begin() as tx:
+        settings.patch(tx, ground.tenant.id, {"keepVersions": 5}, keys=[])
+    paragraphs = [prose(f"{random_id()} {n}") for n in range(9)]
+    id = ground.add("\n\n".join(paragraphs))
+    drain(ground.app)
+    with ground.app.db.begin() as tx:
+        change = DocumentChange(content=text_content("\n\n".join(paragraphs[4:])))
+        documents.update(tx, ground.tenant, id, change)
+    drain(ground.app)
+    kept = "select hash, text, terms from version_entries where document_id = %s order by 1"
+    with ground.app.db.begin() as tx:
+        before = tx.execute(kept, (id,)).fetchall()
+    assert ground.verify() == {}
+    changed = ground.sql(damage, id)
+    assert changed == len(before) > 0
+
+    found = ground.verify(mend=True)
+
+    assert found["older_text_wrong"].count == found["older_text_wrong"].mended == changed
+    assert ground.verify() == {}
+    with ground.app.db.begin() as tx:
+        after = tx.execute(kept, (id,)).fetchall()
+    assert [(one["hash"], one["text"]) for one in after] == [
+        (one["hash"], one["text"]) for one in before
+    ]
+    assert [set(one["terms"]) for one in after] == [set(one["terms"]) for one in before]
 
 
 @pytest.mark.parametrize("kind", DAMAGES)

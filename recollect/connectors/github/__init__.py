@@ -48,6 +48,7 @@ from recollect.connectors.github._picked import (
     PickedRepository,
     checked,
     cursor_of,
+    in_turn,
     picked_of,
     states_of,
     trouble,
@@ -188,7 +189,7 @@ class Github(Connector):
 
     def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
         before = states_of(cursor)
-        picked = picked_of(source.metadata)
+        picked = in_turn(picked_of(source.metadata), cursor)
         states = {one.id: before[one.id] for one in picked if one.id in before}
         troubles: list[Trouble] = []
         failures: list[Transient] = []
@@ -202,7 +203,12 @@ class Github(Connector):
                 troubles.append(trouble(repository, error))
                 continue
             except Transient as error:
-                patience.failed(error)
+                try:
+                    patience.failed(error)
+                except Transient:
+                    if patience.exhausted:
+                        yield Checkpoint(cursor_of(states, last=repository.id))
+                    raise
                 failures.append(error)
                 troubles.append(trouble(repository, error))
                 continue

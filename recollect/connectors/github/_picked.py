@@ -1,11 +1,12 @@
 """What was picked, and what is remembered of it in the cursor."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, cast
 
-from recollect.connectors._json import as_object
+from recollect.connectors._json import as_object, as_word
+from recollect.connectors.api import behind
 from recollect.connectors.base import (
     Cursor,
     Trouble,
@@ -92,8 +93,15 @@ def states_of(cursor: Cursor | None) -> dict[str, State]:
     return found
 
 
-def cursor_of(states: Mapping[str, State]) -> Cursor:
-    return {"repos": {id: asdict(state) for id, state in states.items()}}
+def cursor_of(states: Mapping[str, State], *, last: str | None = None) -> Cursor:
+    """`last`: the repository at which the sync ended, because one after the other failed."""
+    return {"repos": {id: asdict(state) for id, state in states.items()}, "last": last}
+
+
+def in_turn(picked: Sequence[PickedRepository], cursor: Cursor | None) -> list[PickedRepository]:
+    """Those first that the last sync did not come to."""
+    by_id = {one.id: one for one in picked}
+    return [by_id[id] for id in behind([*by_id], as_word((cursor or {}).get("last")))]
 
 
 def place(state: State) -> tuple[str, str, str]:

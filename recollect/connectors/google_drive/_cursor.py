@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from recollect.connectors._json import as_list, as_object, as_time, as_word
+from recollect.connectors.api import behind
 from recollect.connectors.base import Cursor
 from recollect.connectors.google_drive._feeds import USER
 from recollect.model import Remembered
@@ -47,9 +48,15 @@ class State:
     lost: list[str] = field(default_factory=list[str])
     """shared drives that are gone, but not all of their documents yet"""
     listing: UnderWay | None = None
+    last: str | None = None
+    """the shared drive at which a sync ended, because one after the other failed"""
 
     def feeds(self) -> dict[str, Feed]:
-        return {USER: self.user, **self.drives}
+        """In the order of their turns."""
+        drives = sorted(self.drives)
+        if self.last is not None:
+            drives = behind(drives, self.last)
+        return {USER: self.user, **{id: self.drives[id] for id in drives}}
 
 
 def state_of(cursor: Cursor | None) -> State | None:
@@ -66,6 +73,7 @@ def state_of(cursor: Cursor | None) -> State | None:
         drives={id: feed for id, feed in drives.items() if feed is not None},
         lost=[id for id in as_list(cursor.get("lost")) if isinstance(id, str)],
         listing=_under_way(cursor.get("listing")),
+        last=as_word(cursor.get("last")) or None,
     )
 
 

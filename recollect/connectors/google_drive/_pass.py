@@ -9,7 +9,12 @@ from urllib.parse import quote
 
 from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_name, as_object, as_time
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, as_json, field_of
+from recollect.connectors.api import (
+    PROVIDER_UNAVAILABLE,
+    Patience,
+    as_json,
+    field_of,
+)
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -131,11 +136,15 @@ class Pass:
         except (Permanent, Transient) as error:
             if feed == USER:
                 raise
-            self._patience.failed(error)
-            self._tried.add(feed)
-            self._failed.add(feed)
-            if self._state.listing and feed in self._state.listing.feeds:
-                self._state.listing.feeds.remove(feed)
+            try:
+                self._patience.failed(error)
+            except Transient:
+                if self._patience.exhausted:
+                    self._state.last = feed
+                    self._pass_over(feed)
+                    yield self._checkpoint()
+                raise
+            self._pass_over(feed)
             yield Trouble(
                 f"The shared drive {self._name(feed)} could not be read ({error})."
                 " Its documents stay. It is tried again with the next sync.",
@@ -144,6 +153,12 @@ class Pass:
             )
         else:
             self._patience.succeeded()
+
+    def _pass_over(self, feed: str) -> None:
+        self._tried.add(feed)
+        self._failed.add(feed)
+        if self._state.listing and feed in self._state.listing.feeds:
+            self._state.listing.feeds.remove(feed)
 
     # --- shared drives ---
 

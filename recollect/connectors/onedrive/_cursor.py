@@ -23,6 +23,8 @@ class State:
     """the same, once nothing of it waits to be confirmed; None: everything must be listed"""
     stale: bool = False
     """whether what is known has to be compared with the folders"""
+    last: str | None = None
+    """the shortcut at which a sync ended, because one after the other failed"""
 
 
 def state_of(cursor: Cursor | None) -> State | None:
@@ -41,4 +43,5 @@ def state_of(cursor: Cursor | None) -> State | None:
         began=began,
         listed=listed if isinstance(listed, str) else None,
         stale=cursor.get("stale") is True,
+        last=as_word(cursor.get("last")) or None,
     )

@@ -11,7 +11,13 @@ from urllib.parse import quote, urlencode
 
 from recollect.connectors._folders import above
 from recollect.connectors._json import LONGEST_NAME, as_time, as_word
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, as_json, field_of
+from recollect.connectors.api import (
+    PROVIDER_UNAVAILABLE,
+    Patience,
+    as_json,
+    behind,
+    field_of,
+)
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -515,8 +521,9 @@ class Pass:
 
     def _follow_shortcuts(self) -> Iterator[Change]:
         """One that fails keeps nothing else from being synced."""
-        for row in list(self._source.remembered(branch=SHORTCUTS)):
-            file = known_file(row)
+        rows = {row.id: row for row in self._source.remembered(branch=SHORTCUTS)}
+        for id in behind([*rows], self._state.last):
+            file = known_file(rows[id])
             if not file.target or self._place(file) is not ItemPlace.IN:
                 continue
             try:
@@ -525,7 +532,13 @@ class Pass:
                 else:
                     yield self._follow_file(file)
             except (Permanent, Transient) as error:
-                self._patience.failed(error)
+                try:
+                    self._patience.failed(error)
+                except Transient:
+                    if self._patience.exhausted:
+                        self._state.last = id
+                        yield self._checkpoint()
+                    raise
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
                     " Its documents stay. It is tried again with the next sync; if it was"

@@ -1,0 +1,112 @@
+"""What verify looks at in older texts of documents: that each of their chunks has its entry."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from recollect import documents
+from recollect.db import Database
+from recollect.index import terms
+from recollect.ingest import chunk
+from recollect.model import DocumentId, OrgId
+from recollect.ops import _words
+from recollect.ops._findings import AllDamage
+from recollect.ops._words import same_words
+
+AT_ONCE = 1_000
+"""entries in one snapshot"""
+DOCUMENTS_AT_ONCE = 200
+_PLACED = (
+    " from versions v join documents d on d.id = v.document_id"
+    " join version_chunks c on c.version_id = v.id"
+    " where not v.doomed and d.gone_at is null"
+)
+
+
+def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
+    """What is lacking, and what has another text or other words than it should."""
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        row = tx.execute("select count(*) as n from version_entries").fetchone()
+    assert row is not None
+    wrong = _lacking(db) + _differing(db, _words.WORDS_COMPARED / max(row["n"], 1))
+    found.add("older_text_wrong", [*dict.fromkeys(row["id"] for row in wrong)], len(wrong))
+    for row in wrong if mend else ():
+        found.mend("older_text_wrong", _make_again(db, DocumentId(row["id"]), row["hash"]))
+
+
+def _lacking(db: Database) -> list[dict[str, Any]]:
+    """Passages that have no entry, neither here nor in today's text, some documents at a time."""
+    after, found = "", list[dict[str, Any]]()
+    while True:
+        with db.moment() as tx:
+            ids = [
+                row["id"]
+                for row in tx.execute(
+                    "select distinct document_id as id from versions where document_id > %s"
+                    " order by 1 limit %s",
+                    (after, DOCUMENTS_AT_ONCE),
+                )
+            ]
+            if not ids:
+                return found
+            rows = tx.execute(
+                "select distinct v.document_id as id, c.hash"
+                + _PLACED
+                + " and d.id = any(%s) and not exists (select from version_entries k"
+                "  where k.document_id = v.document_id and k.hash = c.hash) order by 1, 2",
+                (ids,),
+            ).fetchall()
+            # By itself: with Citus these lie on other servers than the rest.
+            there = {
+                (row["id"], row["hash"])
+                for row in tx.execute(
+                    "select document_id as id, hash from entries where document_id = any(%s)",
+                    (ids,),
+                )
+            }
+        found += [row for row in rows if (row["id"], row["hash"]) not in there]
+        after = ids[-1]
+
+
+def _differing(db: Database, share: float) -> list[dict[str, Any]]:
+    """Of all the text is compared, of about that share the words."""
+    id, hash, wrong = "", b"", list[dict[str, Any]]()
+    while True:
+        with db.begin() as tx:
+            rows = tx.execute(
+                "select k.document_id as id, k.hash, k.text, k.terms, k.weights, d.org_id"
+                " from version_entries k join documents d on d.id = k.document_id"
+                " where (k.document_id, k.hash) > (%s, %s) and d.gone_at is null"
+                " order by k.document_id, k.hash limit %s",
+                (id, hash, AT_ONCE),
+            ).fetchall()
+        if not rows:
+            return wrong
+        id, hash = rows[-1]["id"], rows[-1]["hash"]
+        wrong += [
+            row
+            for row in rows
+            if chunk.digest(row["text"]) != row["hash"]
+            or (random.random() < share and not _has_its_words(row))  # noqa: S311 # no secret
+        ]
+
+
+def _has_its_words(row: Mapping[str, Any]) -> bool:
+    return same_words(row["terms"], row["weights"], terms.weigh(row["org_id"], row["text"]))
+
+
+def _make_again(db: Database, id: DocumentId, hash: bytes) -> bool:
+    """From an older text that has it; False if that is damaged, too."""
+    with db.begin() as tx:
+        row = tx.execute(
+            "select d.org_id, substr(v.text, c.start_at + 1, c.end_at - c.start_at) as text"
+            + _PLACED
+            + " and d.id = %s and c.hash = %s limit 1 for no key update of d",
+            (id, hash),
+        ).fetchone()
+        if row is None or chunk.digest(row["text"]) != hash:
+            return False
+        words = terms.weigh(OrgId(row["org_id"]), row["text"])
+        documents.keep_entry(tx, id, hash, row["text"], words)
+    return True
