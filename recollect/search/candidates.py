@@ -28,7 +28,7 @@ from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
 from recollect.index.phrases import Phrase, PhraseStanding
 from recollect.model import DocumentId, HitChunk, Tenant
-from recollect.search import ranking
+from recollect.search import ranking, statements
 
 EXACT_UP_TO = 10_000
 """Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
@@ -47,6 +47,13 @@ fifty nearest of everything, and a wider walk finds as many of them. The most is
 WIDE_TO, WIDENING = 100_000, 0.4
 """In more entries than that, the same width finds fewer of the nearest: it grows with that power of
 them, to 1,000 at a million (docs/bench.md)."""
+ROUNDS, ROUNDS_GROW, ROUNDS_NARROW, MOST_ROUNDS = 2, 0.5, 0.3, 6
+"""How often a walk through a million entries goes on from where a round of `MOST_WIDTH` ended. It
+grows with the first power of the entries, and with the second one of the share that matches: a
+round finds 0.92 of the ten nearest of all and 0.90 of those in a fifth; two rounds find 0.96 of
+all, three 0.96 of those in a fifth (docs/bench.md)."""
+ROUND_VISITS = 20_000
+"""A bound of the entries that a further round looks at."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
@@ -61,120 +68,6 @@ not asked for beside others, but for want of rarer ones."""
 READ = 2_000
 """Passages that hold the words of a phrase, the best first, in which their order is looked at; of
 several phrases, each has a share of them."""
-
-_PUBLISHED = sql.SQL(
-    # What is stashed belongs to a document that is queued or being processed.
-    "(d.settled or exists (select from chunks c where c.document_id = d.id and c.hash = {}))"
-)
-# The numbers of words are salted with the organisation: they alone keep tenants apart but for a
-# collision, which the condition on the best finds.
-_PICK = sql.SQL("e.terms && %(picks)s::int4[]")
-_PAIRED = sql.SQL("e.terms && %(picks)s::int4[] and e.terms && %(beside)s::int4[]")
-_PICKED = sql.SQL(
-    "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
-    " from entries e where e.terms @> %(within)s::int4[] and {picked}"
-)
-_PICKED_NARROWED = sql.SQL(
-    "select e.document_id, e.hash, e.weights <#> %(words)s as distance"
-    " from {documents} join entries e on e.document_id = d.id"
-    " where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
-)
-_PICKED_SHARED = sql.SQL(
-    "select document_id, hash, distance from ("
-    "  select e.document_id, e.hash, e.weights <#> %(words)s as distance, row_number() over"
-    "   (partition by e.document_id order by e.weights <#> %(words)s, e.hash) as nth"
-    "  from {documents} join entries e on e.document_id = d.id"
-    "  where e.terms @> %(within)s::int4[] and {picked} and {condition} and {published}"
-    "  ) as all_picked"
-    " where nth <= %(share)s"
-)
-# No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
-_WALKED = sql.SQL(
-    "select e.document_id, e.hash,"
-    " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
-    " from entries e join facets d on d.id = e.document_id"
-    " where {condition} and {published}"
-    " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
-)
-# From the documents that match to all of their entries. The sum keeps the planner from the vector
-# index, which would miss entries of a small scope. An older text may have a vector of as many
-# dimensions as its model gave before another `recollect reindex`.
-_COMPARED = sql.SQL(
-    "select e.document_id, e.hash, (e.{column} <=> %(vector)s) + 0 as distance"
-    " from {matching} join entries e on e.document_id = d.id"
-    " where vector_dims(e.{column}) = {dimensions} and {published}"
-)
-_MATCHING = sql.SQL("(select d.id, d.settled from facets d where {condition} {apart}) as d")
-_SIMILARITY = (
-    "case when vector_dims(e.{column}) = {dimensions} then 1 - (e.{column} <=> %(vector)s) end"
-)
-_SHARED = sql.SQL(
-    "select document_id, hash, distance from (select document_id, hash, distance,"
-    "  row_number() over (partition by document_id order by distance, hash) as nth"
-    "  from ({all}) as near) as placed"
-    " where nth <= %(share)s"
-)
-# Of equals at the end the newest are candidates, and of a document its first passages.
-_FIRST = sql.SQL(
-    "select document_id, hash, distance from (with first_found as materialized ("
-    "   select document_id, hash, distance from ({all}) as all_found"
-    "   order by distance fetch first %(candidates)s rows with ties),"
-    "  dated as materialized (select f.*, count(*) over (partition by f.document_id) as beside,"
-    "   (select d.updated_at from documents d where d.id = f.document_id) as updated_at"
-    "   from first_found f),"
-    "  placed as materialized (select c.document_id, c.hash, min(c.position) as position"
-    "   from dated f join chunks c on c.document_id = f.document_id and c.hash = f.hash"
-    "   where f.beside > 1 group by c.document_id, c.hash)"
-    " select f.*, p.position from dated f left join placed p using (document_id, hash)"
-    ") as best order by distance, updated_at desc, position limit %(candidates)s"
-)
-_NOTHING = sql.SQL(
-    "select null::text as document_id, null::bytea as hash, 0::float8 as distance where false"
-)
-# What lies in the index and what does not are never joined but by what was found: they may lie on
-# different servers (docs/decisions/0042).
-_FOUND = sql.SQL(
-    """
-with picked as materialized ({picked}),
-lexical as (
-  select p.document_id, p.hash from picked p
-  join facets d on d.id = p.document_id
-  where p.distance < 0 and {condition} and {published}
-),
-dense as materialized ({dense}),
-candidates as materialized (
-  select document_id, hash, bool_or(by_words) as by_words, bool_or(by_meaning) as by_meaning
-  from (select document_id, hash, true as by_words, false as by_meaning from lexical
-        union all select document_id, hash, false, true from dense) as sides
-  group by document_id, hash
-),
-found as materialized (
-  select k.*, c.position, c.start_at, c.end_at, c.place, e.text,
-         -(e.weights <#> %(words)s) as points, {similarity} as similarity
-  from candidates k
-  join entries e on e.document_id = k.document_id and e.hash = k.hash
-  join lateral (
-    select position, start_at, end_at, place from chunks
-    where document_id = e.document_id and hash = e.hash
-    order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
-  ) as c on true
-)
-select f.*, d.updated_at, (select count(*) from picked) as picked
-from found f join documents d on d.id = f.document_id
-"""
-)
-
-
-_HOLDING = sql.SQL(
-    "select e.document_id, e.hash, e.text from entries e join facets d on d.id = e.document_id"
-    " where {held} and {condition} and {published}"
-    " order by e.weights <#> %(words)s, e.hash limit %(most)s"
-)
-# Entries by themselves, so that the index of their terms can find the documents.
-_OF_HOLDING = sql.SQL("d.id in (select e.document_id from entries e where {held})")
-_NOT_HOLDING = sql.SQL(
-    "not exists (select from entries e where e.document_id = d.id and {held} and {published})"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +211,7 @@ class Candidates:
         held = self._held(tenant, words, "held")
         if not any(_of_several(one) for one in phrases):
             self._holding = held
-            self._condition = _both(self._condition, _OF_HOLDING.format(held=held))
+            self._condition = _both(self._condition, statements.OF_HOLDING.format(held=held))
             return
         rows = self._read_holding(held, self._most)
         found = [row for row in rows if self._stand(row).issuperset(phrases)]
@@ -344,7 +237,9 @@ class Candidates:
 
     def _free_of(self, held: sql.Composable) -> sql.Composable:
         """A condition on documents: none of their published entries is such a one."""
-        return _NOT_HOLDING.format(held=held, published=_PUBLISHED.format(sql.SQL("e.hash")))
+        return statements.NOT_HOLDING.format(
+            held=held, published=statements.PUBLISHED.format(sql.SQL("e.hash"))
+        )
 
     def _held(self, tenant: Tenant, words: Sequence[Sequence[str]], name: str) -> sql.Composable:
         """A condition on entries: each of the words stands there, somewhere."""
@@ -358,10 +253,10 @@ class Candidates:
         return sql.SQL(" and ").join(parts)
 
     def _read_holding(self, held: sql.Composable, most: int) -> list[dict[str, Any]]:
-        statement = _HOLDING.format(
+        statement = statements.HOLDING.format(
             held=held,
             condition=self._condition,
-            published=_PUBLISHED.format(sql.SQL("e.hash")),
+            published=statements.PUBLISHED.format(sql.SQL("e.hash")),
         )
         return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
 
@@ -438,47 +333,55 @@ class Candidates:
 
     def _candidates_by(self, way: _Way) -> list[dict[str, Any]]:
         query, walked = self._query, None if way.shared else self._candidates
+        rounds = 1
         if way.walk:
-            visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
-            walked = DEEP if way.shared else walked
             width = _width(self._everywhere, self._matching, self._shards)
+            visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
+            if way.shared:
+                walked = DEEP
+            elif (rounds := _rounds(self._everywhere, self._matching, self._shards)) > 1:
+                # The next round begins when the rounds before did not find as many.
+                share = min(1.0, self._matching / self._everywhere)
+                walked = self._candidates + round((rounds - 1) * width * share)
+                visits = max(visits, rounds * ROUND_VISITS)
             self._tx.execute(
                 sql.SQL(
                     "set local hnsw.max_scan_tuples = {}; set local hnsw.ef_search = {}"
                 ).format(max(visits, 2 * DEEP) if way.shared else visits, width)
             )
         # Each of several servers joins its own documents with their entries.
-        matching = _MATCHING.format(
+        matching = statements.MATCHING.format(
             condition=self._condition, apart=sql.SQL("offset 0" if self._shards == 1 else "")
         )
         blanks = {
-            "picked": _both(_PAIRED if way.paired else _PICK, self._own),
+            "picked": _both(statements.PAIRED if way.paired else statements.PICK, self._own),
             "condition": self._condition,
             "matching": matching,
             "documents": sql.SQL("facets d"),
-            "published": _both(_PUBLISHED.format(sql.SQL("e.hash")), self._holding),
+            "published": _both(statements.PUBLISHED.format(sql.SQL("e.hash")), self._holding),
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
         }
-        picked = dense = _NOTHING
+        picked = dense = statements.NOTHING
         if self._words:
-            picked = _PICKED_NARROWED if way.narrowed else _PICKED
-            picked = _PICKED_SHARED if way.shared else picked
+            picked = statements.PICKED_NARROWED if way.narrowed else statements.PICKED
+            picked = statements.PICKED_SHARED if way.shared else picked
             few = {"documents": matching, "condition": sql.SQL("true")} if self._few else {}
-            picked = _FIRST.format(all=picked.format(**{**blanks, **few}))
+            picked = statements.FIRST.format(all=picked.format(**{**blanks, **few}))
         if query.vector is not None:
-            dense = (_WALKED if way.walk else _COMPARED).format(**blanks)
-            dense = _SHARED.format(all=dense) if way.shared else dense
-            # A walk begins with the nearest, and knows of no others.
-            dense = dense if way.walk and not way.shared else _FIRST.format(all=dense)
-        statement = _FOUND.format(
+            dense = (statements.WALKED if way.walk else statements.COMPARED).format(**blanks)
+            dense = statements.SHARED.format(all=dense) if way.shared else dense
+            # A round of a walk begins with the nearest, and knows of no others.
+            is_sorted = way.walk and not way.shared and rounds == 1
+            dense = dense if is_sorted else statements.FIRST.format(all=dense)
+        statement = statements.FOUND.format(
             picked=picked,
             dense=dense,
             condition=self._condition,
-            published=_PUBLISHED.format(sql.SQL("p.hash")),
-            similarity=sql.SQL("null::float8" if query.vector is None else _SIMILARITY).format(
-                **blanks
-            ),
+            published=statements.PUBLISHED.format(sql.SQL("p.hash")),
+            similarity=sql.SQL(
+                "null::float8" if query.vector is None else statements.SIMILARITY
+            ).format(**blanks),
         )
         return self._tx.execute(
             statement,
@@ -557,6 +460,14 @@ def _width(everywhere: int, matching: int, shards: int) -> int:
     width = WIDTH * max(1.0, everywhere / WIDE_TO) ** WIDENING
     width = max(LEAST_WIDTH, width / shards)
     return round(min(MOST_WIDTH, width * max(1.0, everywhere / max(matching, 1))))
+
+
+def _rounds(everywhere: int, matching: int, shards: int) -> int:
+    """Of a walk to those that match, in each of the index's shards."""
+    there = max(0, everywhere)  # -1 where nobody has counted yet
+    large = (there / shards / (10 * WIDE_TO)) ** ROUNDS_GROW
+    narrow = (there / max(matching, 1)) ** ROUNDS_NARROW
+    return max(1, min(MOST_ROUNDS, round(ROUNDS * large * narrow)))
 
 
 def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int, int]:
