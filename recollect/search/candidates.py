@@ -52,6 +52,8 @@ ROUNDS, ROUNDS_GROW, ROUNDS_NARROW, MOST_ROUNDS = 2, 0.5, 0.3, 6
 grows with the first power of the entries, and with the second one of the share that matches: a
 round finds 0.92 of the ten nearest of all and 0.90 of those in a fifth; two rounds find 0.96 of
 all, three 0.96 of those in a fifth (docs/bench.md)."""
+SURPLUS = 1.1
+"""How many more are asked for than the rounds before the last one find on average."""
 ROUND_VISITS = 20_000
 """A bound of the entries that a further round looks at."""
 CANDIDATES = 40
@@ -194,8 +196,11 @@ class Candidates:
             or query.as_of is not None
         )
         self._narrowed = self._filtered or tenant.tags is not None
-        matching = _matching(tx, self._condition, self._parameters) if self._filtered else in_scope
+        matching, is_all = in_scope, True
+        if self._filtered:
+            matching, is_all = _matching(tx, self._condition, self._parameters)
         self._matching = min(matching, in_scope)
+        self._may_match = self._matching if is_all else in_scope
         self._few = self._filtered and self._matching <= EXACT_UP_TO
         if self._few and not query.phrases:
             # How common a word is tells nothing of the few that match: each of them is read.
@@ -339,10 +344,10 @@ class Candidates:
             visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
             if way.shared:
                 walked = DEEP
-            elif (rounds := _rounds(self._everywhere, self._matching, self._shards)) > 1:
-                # The next round begins when the rounds before did not find as many.
-                share = min(1.0, self._matching / self._everywhere)
-                walked = self._candidates + round((rounds - 1) * width * share)
+            elif (rounds := _rounds(self._everywhere, self._may_match, self._shards)) > 1:
+                # The last round begins only if those before it did not find as many.
+                share = min(1.0, self._may_match / self._everywhere)
+                walked = self._candidates + round(SURPLUS * (rounds - 1) * width * share)
                 visits = max(visits, rounds * ROUND_VISITS)
             self._tx.execute(
                 sql.SQL(
@@ -442,17 +447,21 @@ def _of_several(phrase: Phrase) -> bool:
     return len(phrase.words) > 1
 
 
-def _matching(tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]) -> int:
-    """How many chunks the documents that match have; stops counting where it is clear."""
+def _matching(
+    tx: Tx, condition: sql.Composable, parameters: Mapping[str, object]
+) -> tuple[int, bool]:
+    """How many chunks the documents that match have, and whether those are all: it stops counting
+    where it is clear that they are many."""
     row = tx.execute(
         sql.SQL(
             # What has none counts, too: of many documents, some wait or failed.
-            "select greatest(sum(chunks), count(*)) as n from"
+            "select greatest(sum(chunks), count(*)) as n, count(*) as documents from"
             " (select d.chunks from facets d where {} limit %(most)s) as found"
         ).format(condition),
         {**parameters, "most": EXACT_UP_TO + 1},
     ).fetchone()
-    return int(row["n"]) if row else 0
+    assert row is not None
+    return int(row["n"]), row["documents"] <= EXACT_UP_TO
 
 
 def _width(everywhere: int, matching: int, shards: int) -> int:

@@ -28,10 +28,11 @@ PICKED_SHARED = sql.SQL(
     "  ) as all_picked"
     " where nth <= %(share)s"
 )
-# No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything.
+# No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything. The
+# sum keeps who sorts again what was found from ending the walk with its first round.
 WALKED = sql.SQL(
     "select e.document_id, e.hash,"
-    " (e.{column}::halfvec({dimensions})) <=> %(vector)s as distance"
+    " ((e.{column}::halfvec({dimensions})) <=> %(vector)s) + 0 as distance"
     " from entries e join facets d on d.id = e.document_id"
     " where {condition} and {published}"
     " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"

@@ -485,6 +485,23 @@ def test_the_generated_rows_are_what_the_code_would_write(
 
 
 @pytest.mark.parametrize(
+    ("everywhere", "matching", "rounds"),
+    [
+        (-1, 5, 1),
+        (100_000, 100_000, 1),
+        (100_000, 20_000, 1),
+        (1_000_000, 1_000_000, 2),
+        (1_000_000, 200_000, 3),
+        (1_000_000, 100_000, 4),
+        (100_000_000, 100_000, candidates.MOST_ROUNDS),
+    ],
+)
+def test_a_walk_goes_on_where_one_round_finds_too_few(everywhere: int, matching: int, rounds: int):
+    assert candidates._rounds(everywhere, matching, 1) == rounds
+    assert candidates._rounds(everywhere, matching, 64) <= rounds
+
+
+@pytest.mark.parametrize(
     ("everywhere", "matching", "width"),
     [
         (1_000, 1_000, 400),
