@@ -1278,7 +1278,8 @@ CREATE VIEW public_as_of.documents AS
     d.gone_by,
     d.group_pairs,
     d.text_since,
-    d.given_title
+    d.given_title,
+    NULL::text AS told_failure
    FROM public.documents d
   WHERE ((d.indexed_revision IS NOT NULL) AND (d.text_since <= public_as_of.moment()))
 UNION ALL
@@ -1332,7 +1333,8 @@ UNION ALL
     d.gone_by,
     d.group_pairs,
     v.known_from AS text_since,
-    d.given_title
+    d.given_title,
+    NULL::text AS told_failure
    FROM (public.versions v
      JOIN public.documents d ON ((d.id = v.document_id)))
   WHERE ((NOT v.doomed) AND (v.known_from <= public_as_of.moment()) AND (v.known_until > public_as_of.moment()) AND (d.container_tags && v.container_tags));

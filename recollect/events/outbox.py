@@ -234,8 +234,9 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
     ).fetchone()
     if change.secret is not None and row is not None and row["old"] > MOST_OLD:
         raise ConflictError(
+            "Conflict",
             f"its secret was replaced {MOST_OLD} times within a day, and each old one still signs;"
-            " make another endpoint instead"
+            " make another endpoint instead",
         )
     if change.disabled is True:
         disable(tx, found.id, "disabled by hand")

@@ -35,7 +35,10 @@ BOUNDED = {
     "extract/office/doc.py": "each round begins with a backslash",
 }
 """Files with a repetition in a repetition whose rounds cannot be cut in two ways."""
-DICE = {"loop.py", "sync/runs.py", "worker/webhooks.py", "ops/_words.py", "ops/verify.py"}
+DICE = {
+    *("loop.py", "sync/runs.py", "worker/webhooks.py"),
+    *("ops/_words.py", "ops/_older_texts.py", "ops/_sound_memories.py"),
+}
 """Modules that may throw dice that can be foretold: for pauses, and for what verify looks at."""
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from recollect import documents
 from recollect.app import App
+from recollect.blobs import new_key
 from recollect.documents import NewDocument
 from recollect.errors import LeaseLost, Permanent
 from recollect.inference.speech import LocalEngine
@@ -28,7 +29,7 @@ def service() -> Iterator[Service]:
 
 
 def read(app: App, listener: Listener, data: bytes, name: str = "talk.mp3") -> Extracted:
-    key = uuid.uuid4().hex
+    key = new_key(OrgId("org"), data)
     app.blobs.put(key, data)
     content = Content("text", b"", blob=StoredBlob(key, name, None))
     return pipeline.read(replace(app, listener=listener), OrgId("org"), content)
@@ -56,8 +57,9 @@ def test_long_hearing_holds_its_document_and_ends_where_that_is_gone(
     """Heartbeats go on for two hours; what took longer was begun again each time."""
     monkeypatch.setattr(pipeline, "LATE", timedelta())
     listener = open_transcriber(TranscriberChoice("auto", service.url, None, "whisper-1"))
-    own, key = replace(app, listener=listener), uuid.uuid4().hex
-    app.blobs.put(key, recording("mp3"))
+    own, data = replace(app, listener=listener), recording("mp3")
+    key = new_key(tenant.id, data)
+    app.blobs.put(key, data)
     new = NewDocument(Content("audio", b"", blob=StoredBlob(key, "talk.mp3", None)), ["talks"])
     with app.db.begin() as tx:
         id = documents.add(tx, tenant, new, DocumentId(uuid.uuid4().hex)).id
