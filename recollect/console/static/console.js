@@ -186,7 +186,7 @@ async function copy(button) {
 
 // --- clicks ---
 
-let lastTicked = null; // with shift, all boxes from there on follow
+let lastTicked = null; // with shift, all boxes from that of this document on follow
 
 function plain(event) {
   return event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
@@ -221,11 +221,12 @@ document.addEventListener("click", (event) => {
   }
   if (event.target.matches("input[name=id]")) {
     const boxes = [...document.querySelectorAll("input[name=id]")];
-    const [from, to] = [boxes.indexOf(lastTicked), boxes.indexOf(event.target)];
+    // By its value: the list may have been brought up to date meanwhile.
+    const [from, to] = [boxes.findIndex((box) => box.value === lastTicked), boxes.indexOf(event.target)];
     if (event.shiftKey && from >= 0) {
       for (const box of boxes.slice(Math.min(from, to), Math.max(from, to))) box.checked = event.target.checked;
     }
-    lastTicked = event.target;
+    lastTicked = event.target.value;
   }
   if (event.target.matches("[data-all]")) {
     for (const box of event.target.closest("table").querySelectorAll("input[name=id]")) {
