@@ -48,14 +48,14 @@ WIDE_TO, WIDENING = 100_000, 0.4
 """In more entries than that, the same width finds fewer of the nearest: it grows with that power of
 them, to 1,000 at a million (docs/bench.md)."""
 ROUNDS, ROUNDS_GROW, ROUNDS_NARROW, MOST_ROUNDS = 2, 0.5, 0.3, 6
-"""How often a walk through a million entries goes on from where a round of `MOST_WIDTH` ended. It
-grows with the first power of the entries, and with the second one of the share that matches: a
-round finds 0.92 of the ten nearest of all and 0.90 of those in a fifth; two rounds find 0.96 of
-all, three 0.96 of those in a fifth (docs/bench.md)."""
+"""How many rounds a walk through a million entries takes when everything matches; each begins where
+the one before ended. The number grows with the first power of the entries, and with the second one
+of how many there are for each that matches, up to `MOST_ROUNDS`. One round finds 0.93 of the ten
+nearest of everything and 0.90 of a fifth's, two find 0.96, and three 0.96 (docs/bench.md)."""
 SURPLUS = 1.1
 """How many more are asked for than the rounds before the last one find on average."""
 ROUND_VISITS = 20_000
-"""A bound of the entries that a further round looks at."""
+"""About as many entries as a round looks at, at most."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
