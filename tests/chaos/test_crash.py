@@ -96,8 +96,10 @@ def is_session(process: psutil.Process) -> bool:
 
 def part_of(process: psutil.Process) -> str | None:
     """`api` or `worker`; None for one that is not (or no longer) either."""
-    title = process.cmdline()[:1]
-    return {"recollect: api": "api", "recollect: worker": "worker"}.get("".join(title))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        title = process.cmdline()[:1]
+        return {"recollect: api": "api", "recollect: worker": "worker"}.get("".join(title))
+    return None
 
 
 def children(service: Service) -> list[psutil.Process]:
@@ -337,7 +339,7 @@ def test_children_end_with_their_supervisor_and_the_next_one_goes_on(short_tmp: 
         ]
         service.process.kill()
         service.process.wait()
-        eventually(lambda: not [p for p in alive(relatives) if part_of_or_none(p)])
+        eventually(lambda: not [p for p in alive(relatives) if part_of(p)])
 
     with serving(folder, api_key=service.key) as again, again.client() as http:
         counts = settle_down(http)
@@ -368,10 +370,3 @@ def test_ctrl_c_stops_everything_cleanly(short_tmp: Path) -> None:
         assert len(everyone) > 4
         assert not Embedded(service.data_dir).cluster.joinpath("postmaster.pid").exists()
         assert check_log(service.log) == []
-
-
-def part_of_or_none(process: psutil.Process) -> str | None:
-    try:
-        return part_of(process)
-    except psutil.NoSuchProcess:
-        return None

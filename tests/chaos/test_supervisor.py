@@ -1,11 +1,13 @@
 """What the supervisor's children share with it, as forks do, and what they must not."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -149,8 +151,10 @@ def _written(pid: int) -> set[str]:
     """What a process holds open to write."""
     held: set[str] = set()
     for number in Path(f"/proc/{pid}/fd").iterdir():
-        told = Path(f"/proc/{pid}/fdinfo/{number.name}").read_text()
-        flags = int(next(line for line in told.splitlines() if line.startswith("flags:"))[6:], 8)
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            held.add(str(number.readlink()))
+        # The process runs on, and may close a file between the list and the look.
+        with suppress(FileNotFoundError):
+            told = Path(f"/proc/{pid}/fdinfo/{number.name}").read_text()
+            flags = int(re.findall(r"^flags:\s*(\d+)", told, re.MULTILINE)[0], 8)
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                held.add(str(number.readlink()))
     return held

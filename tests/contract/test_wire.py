@@ -1,18 +1,19 @@
 """Connections before there is a request: large heads, half ones, and too many of them."""
 
-import re
 import socket
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 
 from recollect.api import edge
 from recollect.cli import _wire
 from recollect.cli._process import listen
 from recollect.config import Config
+from tests.chaos.test_crash import children, part_of
 from tests.conftest import Service, eventually, free_port
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Half: "
@@ -44,18 +45,13 @@ def poured(line: socket.socket, piece: bytes, most: int) -> int:
 
 def api_process(service: Service) -> int:
     """The id of the process that answers HTTP."""
-    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
-    for id in children.read_text().split():
-        if Path(f"/proc/{id}/cmdline").read_bytes().startswith(b"recollect: api"):
-            return int(id)
-    raise AssertionError("no process answers")
+    (found,) = (child.pid for child in children(service) if part_of(child) == "api")
+    return found
 
 
 def resident(pid: int) -> int:
     """Bytes in memory now."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found[1]) * 1024
+    return psutil.Process(pid).memory_info().rss
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
