@@ -276,11 +276,14 @@ def settle(place: Place, load: Load) -> None:
 
 
 def _drained(place: Place) -> bool:
+    """Whether nothing waits; an attempt that met a node too early is made again."""
     with suppress(Unavailable, Contended):
         with place.app.db.begin() as tx:
             tx.execute("update documents set due_at = now() where due_at > now()")
         drain(place.app)
-        return True
+        with place.app.db.begin() as tx:
+            waiting = "select 1 from documents where status not in ('done', 'failed') limit 1"
+            return tx.execute(waiting).fetchone() is None
     return False
 
 
