@@ -1163,7 +1163,6 @@ def test_no_command_begins_a_new_store_where_the_files_are_away(
 
     more = ("--org", "second") if command == "import" else ()
     done = terminal.run(command, str(bundle), *more, **given)
-    terminal.run("--version", RECOLLECT_BLOB_URL=None, RECOLLECT_EMBEDDER=None)
 
     assert done.code == 1
     assert "the blob folder is away" in done.err
