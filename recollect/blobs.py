@@ -37,8 +37,13 @@ _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.
 class Blobs(Protocol):
     """A store of bytes; whatever goes wrong with it is `Unavailable`."""
 
-    def begin(self) -> None:
-        """Make a store that was never used; raises SetupError where that is not possible."""
+    def begin(self) -> bool:
+        """Make a store that was never used; whether this was one. Raises SetupError where that is
+        not possible."""
+        ...
+
+    def end(self) -> None:
+        """Make it a store that was never used, once nothing is in it."""
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -171,8 +176,14 @@ class FolderBlobs:
         if not used:
             self.begin()
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
+        with _using(self._root / NOTE):
+            is_first = not (self._root / NOTE).exists()
         _note_of(self._root)
+        return is_first
+
+    def end(self) -> None:
+        (self._root / NOTE).unlink(missing_ok=True)
 
     def put(self, key: str, data: bytes) -> None:
         self._check()
@@ -242,8 +253,12 @@ class ObjectBlobs:
     def __init__(self, store: S3Store) -> None:
         self._store = store
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         """Buckets are made by those who own them."""
+        return False
+
+    def end(self) -> None:
+        """As little."""
 
     def put(self, key: str, data: bytes) -> None:
         try:

@@ -163,7 +163,6 @@ class World:
         self.terminal = Terminal(folder, self.environment)
         self.org = self.new_org()
         self.key = str(self.told("keys", "create", "--org", self.org, "--scope", "admin")["key"])
-        self.terminal.run("status", RECOLLECT_API_KEY=self.key)
         self.http = httpx.Client(
             base_url=service.url,
             headers={"Authorization": f"Bearer {self.key}"},
@@ -248,7 +247,7 @@ class World:
         return said
 
     def told(self, *arguments: str) -> dict[str, Any]:
-        ended = self.terminal.run(*arguments, "--json")
+        ended = self.terminal.run(*arguments, "--json", RECOLLECT_API_KEY=self.key)
         assert ended.code == 0, ended.err
         return ended.json
 
@@ -437,7 +436,7 @@ def test_a_line_runs(world: World, line: Line) -> None:
     if line.text.startswith(STREAM):
         assert world.says(typed, ": listening"), typed
     elif plain is not None:
-        ended = world.terminal.run(*shlex.split(plain[1]))
+        ended = world.terminal.run(*shlex.split(plain[1]), RECOLLECT_API_KEY=world.key)
         assert ended.code == code, (typed, ended.out, ended.err)
     else:
         done = world.shell(typed.replace(".venv/bin/recollect ", "recollect "))

@@ -47,8 +47,7 @@ class Terminal:
         return self._process.pid
 
     def run(self, *arguments: str, **settings: str | None) -> Ended:
-        """`settings`: variables of the environment for this command and all that follow; None
-        takes one away."""
+        """`settings`: variables of the environment for this command alone; None takes one away."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -84,10 +83,13 @@ def _once(arguments: Sequence[str]) -> Ended:
 if __name__ == "__main__":
     with os.fdopen(os.dup(1), "w") as answers, os.fdopen(os.dup(0)) as asked:
         os.dup2(2, 1)  # what a command prints past sys.stdout is no answer
+        at_first = dict(os.environ)  # noqa: TID251 # a process of its own
         for line in asked:
             given, more = json.loads(line)
+            os.environ.clear()  # noqa: TID251
+            os.environ.update(at_first)  # noqa: TID251
             for name, value in more.items():
-                os.environ.pop(name, None)  # noqa: TID251 # a process of its own
+                os.environ.pop(name, None)  # noqa: TID251
                 if value is not None:
                     os.environ[name] = value  # noqa: TID251
             print(json.dumps(asdict(_once(given))), file=answers, flush=True)

