@@ -7,6 +7,7 @@ import tempfile
 import threading
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 
 import psutil
@@ -287,7 +288,9 @@ def test_closing_ends_children_and_their_callers(children):
     (zygote,) = children()
 
     def busy() -> bool:
-        return any(child.cpu_times().user > 0.2 for child in zygote.children())
+        with suppress(psutil.NoSuchProcess):  # the one before may be ending
+            return any(child.cpu_times().user > 0.2 for child in zygote.children())
+        return False
 
     eventually(busy)
     readers = zygote.children()
@@ -425,9 +428,9 @@ def test_what_holds_the_models_ends_soon_without_work(children):
         assert _works(sandbox)
         (light,) = children()
         assert deed(sandbox, "heavy echo it") == "done it"
-        (heavy,) = (child for child in children() if child != light)
 
-        eventually(lambda: has_ended(heavy.pid))
+        # It may have ended before anybody could look.
+        eventually(lambda: all(has_ended(child.pid) for child in children() if child != light))
         assert not has_ended(light.pid)
         assert deed(sandbox, "heavy echo again") == "done again"
 
@@ -491,7 +494,7 @@ def test_without_a_folder_for_temporary_files_everything_waits(tmp_path, monkeyp
             patch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
             with pytest.raises(Unavailable, match="cannot be started"):
                 _works(sandbox)
-        assert psutil.Process().num_fds() == held
+        eventually(lambda: psutil.Process().num_fds() <= held)
         assert _works(sandbox)
         with monkeypatch.context() as patch:
             patch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
@@ -499,7 +502,7 @@ def test_without_a_folder_for_temporary_files_everything_waits(tmp_path, monkeyp
             held = psutil.Process().num_fds()
             with pytest.raises(Unavailable, match="cannot be started"):
                 _works(sandbox)
-        assert psutil.Process().num_fds() == held
+        eventually(lambda: psutil.Process().num_fds() <= held)
         assert _works(sandbox)
 
 

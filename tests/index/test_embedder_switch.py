@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import httpx
 import numpy as np
-import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -42,8 +41,10 @@ from recollect.orgs import orgs, settings, tags
 from recollect.search import candidates, hybrid
 from recollect.worker import model_change
 from recollect.worker.processing import Worker, drain
+from tests.chaos.test_crash import children, part_of
 from tests.conftest import Service, eventually, start_service, stop_service
 from tests.db.test_rows import vectors_beside_rows
+from tests.fakes.killing import kill
 from tests.fakes.models import Killed, Model, endpoint, large, small
 from tests.search.test_query_plans import ExplainingCursor, Undo, fill, one
 
@@ -1200,8 +1201,4 @@ def command(folder: Path, settings: dict[str, str], *words: str, fails: str = ""
 
 
 def kill_workers(service: Service) -> None:
-    children = psutil.Process(service.process.pid).children(recursive=True)
-    workers = [child for child in children if "recollect: worker" in child.cmdline()]
-    assert workers
-    for worker in workers:
-        worker.kill()
+    kill(eventually(lambda: [child for child in children(service) if part_of(child) == "worker"]))

@@ -3,6 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ from recollect.sync import connections
 from recollect.sync.connections import SealedConnection
 from recollect.worker import processing, syncs
 from recollect.worker.processing import drain
+from tests.chaos.test_crash import children, part_of
 from tests.conftest import Service, eventually, start_service
 from tests.contract.calls import found, get, listed, upload
 from tests.extract.archives import locked, packed
@@ -481,9 +483,10 @@ def test_a_killed_worker_loses_and_doubles_no_file(short_tmp: Path):
 
     def kill() -> None:
         while len(killed) < 5 and not over.wait(0.4):
-            if found := _worker_of(service):
-                found.kill()
-                killed.append(found.pid)
+            with suppress(psutil.NoSuchProcess):
+                if found := _worker_of(service):
+                    found.kill()
+                    killed.append(found.pid)
 
     try:
         with service.client() as http:
@@ -510,10 +513,7 @@ def test_a_killed_worker_loses_and_doubles_no_file(short_tmp: Path):
 
 
 def _worker_of(service: Service) -> psutil.Process | None:
-    for child in psutil.Process(service.process.pid).children():
-        if "recollect: worker" in child.cmdline():
-            return child
-    return None
+    return next((child for child in children(service) if part_of(child) == "worker"), None)
 
 
 def _idle(http: httpx.Client) -> bool:

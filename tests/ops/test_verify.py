@@ -453,8 +453,10 @@ def test_there_is_no_false_alarm_while_the_service_writes(ground: Ground) -> Non
     assert ground.verify() == {}
 
 
+@pytest.mark.usefixtures("id")
 def test_counts_are_mended_while_others_change_them(ground: Ground) -> None:
-    ground.sql("update term_counts set entries = entries + 7 where org_id = %s", ground.tenant.id)
+    damage = "update term_counts set entries = entries + 7 where org_id = %s"
+    assert ground.sql(damage, ground.tenant.id)
     stop = threading.Event()
 
     def work() -> None:
