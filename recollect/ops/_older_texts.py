@@ -24,12 +24,19 @@ _PLACED = (
 
 
 def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
-    """What is lacking, and what has another text or other words than it should."""
+    """What is lacking, and what has another text or other words than it should.
+
+    To mend, all words are looked at where some that were compared are wrong.
+    """
     with db.begin() as tx:
         tx.execute("set local statement_timeout = 0")
         row = tx.execute("select count(*) as n from version_entries").fetchone()
     assert row is not None
-    wrong = _lacking(db) + _differing(db, _words.WORDS_COMPARED / max(row["n"], 1))
+    share = _words.WORDS_COMPARED / max(row["n"], 1)
+    wrong = _differing(db, share)
+    if wrong and mend and share < 1:
+        wrong = _differing(db, 1.0)
+    wrong += _lacking(db)
     found.add("older_text_wrong", [*dict.fromkeys(row["id"] for row in wrong)], len(wrong))
     for row in wrong if mend else ():
         found.mend("older_text_wrong", _make_again(db, DocumentId(row["id"]), row["hash"]))
@@ -85,7 +92,7 @@ def _differing(db: Database, share: float) -> list[dict[str, Any]]:
             return wrong
         id, hash = rows[-1]["id"], rows[-1]["hash"]
         wrong += [
-            row
+            {"id": row["id"], "hash": row["hash"]}
             for row in rows
             if chunk.digest(row["text"]) != row["hash"]
             or (random.random() < share and not _has_its_words(row))  # noqa: S311 # no secret

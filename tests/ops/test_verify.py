@@ -217,15 +217,24 @@ def test_what_was_forgotten_and_rests_on_nothing_is_removed(ground: Ground, id: 
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "compared"),
     [
-        "delete from version_entries where document_id = %s",
-        "update version_entries set text = text || '!' where document_id = %s",
-        "update version_entries set terms = terms[:2] where document_id = %s",
+        ("delete from version_entries where document_id = %s", 0),
+        ("update version_entries set text = text || '!' where document_id = %s", 0),
+        ("update version_entries set terms = terms[:2] where document_id = %s", 10_000),
+        # The one that is found has all words looked at that are to be mended.
+        (
+            "update version_entries k set terms = terms[:2], text = text || case when hash ="
+            " (select max(hash) from version_entries m where m.document_id = k.document_id)"
+            " then '!' else '' end where document_id = %s",
+            0,
+        ),
     ],
-    ids=["deleted", "text", "words"],
+    ids=["deleted", "text", "words", "words of many"],
 )
-def test_passages_of_older_texts_are_made_again(ground: Ground, damage: str) -> None:
+def test_passages_of_older_texts_are_made_again(
+    ground: Ground, damage: str, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ground.app.db.begin() as tx:
         settings.patch(tx, ground.tenant.id, {"keepVersions": 5}, keys=[])
     paragraphs = [prose(f"{random_id()} {n}") for n in range(9)]
@@ -240,11 +249,13 @@ def test_passages_of_older_texts_are_made_again(ground: Ground, damage: str) -> 
         before = tx.execute(kept, (id,)).fetchall()
     assert ground.verify() == {}
     changed = ground.sql(damage, id)
-    assert changed == len(before) > 0
+    assert changed == len(before) > 1
+    monkeypatch.setattr(_words, "WORDS_COMPARED", compared)
 
     found = ground.verify(mend=True)
 
     assert found["older_text_wrong"].count == found["older_text_wrong"].mended == changed
+    monkeypatch.undo()
     assert ground.verify() == {}
     with ground.app.db.begin() as tx:
         after = tx.execute(kept, (id,)).fetchall()
