@@ -534,6 +534,35 @@ def test_disconnect_while_the_provider_is_down(world: World) -> None:
         assert tx.execute("select 1 from farewells").rowcount == 0
 
 
+def test_a_registration_that_cannot_be_taken_back_keeps_nothing_else(world: World) -> None:
+    world.connected("a")
+    world.connected("a")
+    api = Proxy(world.cabinet.url)
+    with api:
+        providers = {"cabinet": world.cabinet.settings(api=api.url, token=world.proxy.url)}
+        own = replace(
+            world.app, config=world.app.config.model_copy(update={"providers": providers})
+        )
+        api.on("DELETE /hooks", status=451, body=b"{}")
+        world.http.request("DELETE", "/v3/connections/cabinet", json={"containerTags": ["a"]})
+        syncs.drain(own)
+    assert len(world.cabinet.hooks) == 1, "the other one"
+    assert world.proxy.asked("POST /revoke") > 0
+
+
+def test_a_farewell_that_is_tried_again_has_what_the_last_refresh_brought(world: World) -> None:
+    world.cabinet.authorization.life = 60
+    id = world.connected()
+    world.proxy.on("POST /revoke", status=503, times=50)
+    world.http.delete(f"/v3/connections/{id}")
+    syncs.drain(world.app)
+    world.proxy.behave()
+    with world.app.db.begin() as tx:
+        tx.execute("update farewells set due_at = now()")
+    syncs.drain(world.app)
+    assert [grant.refresh for grant in world.cabinet.authorization.grants] == [set()]
+
+
 def test_tokens_are_nowhere_in_the_open(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     id = world.connected()
     world.cabinet.authorization.expire()
