@@ -476,6 +476,34 @@ def test_one_account_in_two_organisations(world: World, stranger_key: tuple[Org,
     assert world.proxy.asked("POST /revoke") > 0
 
 
+@pytest.mark.parametrize("client", [None, "an app of its own"])
+def test_two_providers_of_one_application_share_an_authorization(
+    world: World, key: str, client: str | None
+) -> None:
+    class Drawer(CabinetConnector):
+        provider = "drawer"
+
+    cabinet = world.cabinet.settings(token=world.proxy.url)
+    drawer = cabinet.model_copy(update={"client_id": client})
+    config = world.app.config.model_copy(
+        update={"providers": {"cabinet": cabinet, "drawer": drawer}}
+    )
+    with providing(drawer=Drawer()):
+        own = replace(world, app=replace(world.app, config=config))
+        own = replace(own, http=second_client(own, key))
+        id = own.connected()
+        with own.app.db.begin() as tx:
+            tx.execute("update connections set provider = 'drawer' where id = %s", (id,))
+        other = own.connected()
+        own.http.delete(f"/v3/connections/{other}")
+        syncs.drain(own.app)
+        assert (world.proxy.asked("POST /revoke") > 0) is (client is not None)
+        assert len(world.cabinet.hooks) == 1
+        own.http.delete(f"/v3/connections/{id}")
+        syncs.drain(own.app)
+        assert world.proxy.asked("POST /revoke") > 0
+
+
 @pytest.fixture
 def stranger_key(app: App) -> Generator[tuple[Org, str]]:
     with app.db.begin() as tx:
