@@ -526,10 +526,8 @@ def _farewell_of(
     app: App, tx: Tx, ended: Sequence[Connection], *, besides: Collection[ConnectionId]
 ) -> tuple[str, str, timedelta] | None:
     """What is to be said to the provider once connections of one account are gone: an id, it
-    sealed, and when.
-
-    None when there is nothing to take back; raises SetupError when no key opens it.
-    """
+    sealed, and when; None when there is nothing to take back. Raises SetupError when no key
+    opens it."""
     newest = max(ended, key=lambda connection: connection.created_at)
     sealed = connections.sealed(tx, newest.id).tokens
     connector = connectors.get(newest.provider)
@@ -565,10 +563,8 @@ def _is_shared(
     kin = [name for name, one in connectors.all().items() if one.application == application]
     others = push_registrations.authorized_by(tx, ended.account, kin, besides=besides)
     try:
-        return any(
-            client_of(tx, app, org, connectors.get(provider)).id == client.id
-            for org, provider in others
-        )
+        clients = [client_of(tx, app, org, connectors.get(name)).id for org, name in others]
+        return client.id in clients
     except BadRequestError:  # by which client is not known now
         return True
 
