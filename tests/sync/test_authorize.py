@@ -153,6 +153,21 @@ def test_without_redirect_the_page_says_who_is_connected(world: World) -> None:
     assert "script-src" not in answer.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize(("how", "said"), [("agreed", "is connected"), ("lost", "invalid_grant")])
+def test_a_page_that_may_not_be_named_any_more_is_not_gone_to(
+    world: World, key: str, how: str, said: str
+) -> None:
+    link = world.create()["authLink"]
+    config = world.app.config.model_copy(update={"redirect_origins": ("https://other.example",)})
+    now = replace(world, app=replace(world.app, config=config))
+    now = replace(now, http=second_client(now, key))
+    if how == "lost":
+        world.proxy.on("POST /token", status=400, json_body={"error": "invalid_grant"})
+    answer = now.follow(link)
+    assert "location" not in answer.headers
+    assert said in answer.text
+
+
 def test_a_state_serves_once_for_its_own_provider_for_an_hour(world: World) -> None:
     made = world.create()
     world.follow(made["authLink"])
