@@ -133,12 +133,12 @@ def _agreed(
         _authorize(app, connection, connector, tokens, account)
     except RecollectError as fault:
         LOG.warning("authorization failed", connection=connection.id, reason=_sentence(fault))
-        return _back(taken.redirect_url, connection, fault)
+        return _back(app, taken.redirect_url, connection, fault)
     LOG.info("authorized", connection=connection.id, provider=connector.provider)
-    if taken.redirect_url is not None:
-        return _redirect(app, taken.redirect_url, connection, None)
     who = account.name or account.id
-    return _page("Connected", f"{connector.name} of {who} is connected. You may close this page.")
+    return _redirect(app, taken.redirect_url, connection, None) or _page(
+        "Connected", f"{connector.name} of {who} is connected. You may close this page."
+    )
 
 
 def _authorize(
@@ -167,9 +167,10 @@ def _said_no(
     if state is not None:
         with app.db.begin() as tx:
             found = authorizations.peek_authorization(tx, connector.provider, oauth.hashed(state))
-        if found is not None and found.redirect_url is not None:
+        if found is not None:
             code = "access_denied" if error == "access_denied" else "authorization_failed"
-            return _redirect(app, found.redirect_url, found.connection, code)
+            if (sent := _redirect(app, found.redirect_url, found.connection, code)) is not None:
+                return sent
     return _page(
         "Not connected",
         f"{connector.name} was not connected, because the authorization was refused there."
@@ -178,7 +179,9 @@ def _said_no(
     )
 
 
-def _back(redirect_url: str | None, connection: Connection, fault: RecollectError) -> Response:
+def _back(
+    app: App, redirect_url: str | None, connection: Connection, fault: RecollectError
+) -> Response:
     match fault:
         case Reauthorize():
             code = "code_refused"
@@ -188,20 +191,21 @@ def _back(redirect_url: str | None, connection: Connection, fault: RecollectErro
             code = "provider_refused"
         case _:
             code = "refused"
-    if redirect_url is not None:
-        return RedirectResponse(
-            oauth.with_outcome(
-                redirect_url, connectionId=connection.id, status="error", error=code
-            ),
-            303,
-            _HEADERS,
-        )
-    return _page("That did not work", _sentence(fault), 400)
+    sent = _redirect(app, redirect_url, connection, code)
+    return sent or _page("That did not work", _sentence(fault), 400)
 
 
-def _redirect(app: App, url: str, connection: Connection, error: str | None) -> Response:
-    # Checked when it was stored; the origins that may be named can have changed since.
-    connect.check_redirect(app, url)
+def _redirect(
+    app: App, url: str | None, connection: Connection, error: str | None
+) -> Response | None:
+    """None where none was asked for, or where it leads may not be named any more: the origins that
+    the settings allow can have changed since it was stored."""
+    try:
+        if url is None:
+            return None
+        connect.check_redirect(app, url)
+    except BadRequestError:
+        return None
     status = "error" if error else "connected"
     target = oauth.with_outcome(url, connectionId=connection.id, status=status, error=error)
     return RedirectResponse(target, 303, _HEADERS)

@@ -301,8 +301,8 @@ def put_off(
     parked: bool,
     away: bool,
 ) -> None:
-    """The sync failed; it goes on from its last checkpoint after `after`, or later if a document,
-    fetched meanwhile, was told so.
+    """The sync failed; it goes on from its last checkpoint after `after`, at once if it was wanted
+    meanwhile and the provider is there, or later if a document, fetched meanwhile, was told so.
 
     `parked`: the provider wants to be left alone, so its documents wait, too. `away`: it let
     nothing be read. Raises LeaseLost.
@@ -311,7 +311,9 @@ def put_off(
         tx,
         "update connections set state = 'ready', error_code = %(code)s,"
         " error_message = %(message)s, attempts = attempts + 1,"
-        " due_at = greatest(now() + %(after)s, parked_until), began_at = null, wanted_at = null,"
+        " due_at = greatest(parked_until, case when wanted_at > began_at and not %(parked)s"
+        "   and not %(away)s then now() else now() + %(after)s end),"
+        " began_at = null, wanted_at = null,"
         " parked_until = greatest(case when %(parked)s then now() + %(after)s end,"
         "   case when parked_until > now() then parked_until end),"
         " away_since = case when %(away)s then coalesce(away_since, now()) end, updated_at = now()"

@@ -1,6 +1,6 @@
 """Registrations for pushes, the secrets of applications that push, and farewells to providers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from recollect.errors import NotFoundError
 from recollect.model import (
     Connection,
     ConnectionId,
+    OrgId,
     Trigger,
     storable,
 )
@@ -185,6 +186,18 @@ def of_account(tx: Tx, provider: str, accounts: Sequence[str]) -> list[Connectio
         (provider, list(accounts), [account.lower() for account in accounts]),
     )
     return [ConnectionId(row["id"]) for row in rows]
+
+
+def authorized_by(
+    tx: Tx, account: str | None, providers: Sequence[str], *, besides: Collection[ConnectionId]
+) -> list[tuple[OrgId, str]]:
+    """Organisation and provider of the other connections that exactly this account authorized."""
+    rows = tx.execute(
+        "select distinct org_id, provider from connections"
+        " where account = %s and provider = any(%s) and id <> all(%s)",
+        (account, list(providers), list(besides)),
+    )
+    return [(OrgId(row["org_id"]), row["provider"]) for row in rows]
 
 
 def sweep(tx: Tx) -> None:

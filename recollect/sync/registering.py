@@ -16,7 +16,13 @@ from recollect.connectors.pushes import Registration
 from recollect.errors import LeaseLost, NotFoundError, Permanent, Reauthorize, SetupError, Transient
 from recollect.model import Connection, ConnectionId, SyncClaim, Trigger, random_id
 from recollect.sync import connections, push_registrations
-from recollect.sync.credentials import ageing, oauth_of, open_registration, open_tokens
+from recollect.sync.credentials import (
+    ageing,
+    oauth_of,
+    open_registration,
+    open_tokens,
+    seal_tokens,
+)
 from recollect.sync.push_registrations import Farewell, StoredRegistration
 from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source, say_off
 
@@ -179,9 +185,13 @@ def bid(app: App, due: Farewell) -> None:
     try:
         if tokens.refresh is not None and ageing(tokens):
             tokens = oauth.refresh(spec, client, tokens, headers=connector.headers())
+            _keep_tokens(app, due, told, tokens)
         api = open_api(app, connector, GivenAccess(tokens), pause=_no_pause)
         for one in told["registrations"]:
-            connector.unsubscribe(api, Registration(**one))
+            try:
+                connector.unsubscribe(api, Registration(**one))
+            except Permanent as error:  # the others and the authorization are to end all the same
+                LOG.info("registration not removed", provider=due.provider, reason=str(error))
         if told["revoke"] and spec.revoke_url is not None:
             oauth.revoke(spec, client, tokens, headers=connector.headers())
         elif told["revoke"]:
@@ -190,6 +200,15 @@ def bid(app: App, due: Farewell) -> None:
     except (Reauthorize, Permanent) as error:
         # It was taken back already, or never will be: there is nothing left to say.
         LOG.info("farewell ended", provider=due.provider, reason=str(error))
+
+
+def _keep_tokens(app: App, due: Farewell, told: Mapping[str, Any], tokens: oauth.Tokens) -> None:
+    """For the next try: a refresh token may serve once."""
+    now = {**told, "tokens": seal_tokens(app, ConnectionId(told["connection"]), tokens)}
+    place = ("farewell", due.id)
+    sealed = encryption.seal(secret_keys(app.config), json.dumps(now), place=place)
+    with app.db.begin() as tx:
+        push_registrations.say_more(tx, due.id, sealed, now=False)
 
 
 def _no_pause(seconds: float) -> None:

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -471,10 +471,9 @@ def end(
     accounts: dict[tuple[str, str | None], list[Connection]] = {}
     for one in found:
         accounts.setdefault((one.provider, one.account), []).append(one)
-    for (provider, account), ended in accounts.items():
-        others = push_registrations.of_account(tx, provider, [account or ""])
+    for (provider, _), ended in accounts.items():
         try:
-            farewell = _farewell_of(app, tx, ended, revoke=not set(others) - ids)
+            farewell = _farewell_of(app, tx, ended, besides=ids)
         except SetupError as error:  # what no key opens cannot be taken back, only deleted
             LOG.warning("no farewell", provider=provider, reason=str(error))
             continue
@@ -524,13 +523,11 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
 
 
 def _farewell_of(
-    app: App, tx: Tx, ended: Sequence[Connection], *, revoke: bool
+    app: App, tx: Tx, ended: Sequence[Connection], *, besides: Collection[ConnectionId]
 ) -> tuple[str, str, timedelta] | None:
     """What is to be said to the provider once connections of one account are gone: an id, it
-    sealed, and when.
-
-    None when there is nothing to take back; raises SetupError when no key opens it.
-    """
+    sealed, and when; None when there is nothing to take back. Raises SetupError when no key
+    opens it."""
     newest = max(ended, key=lambda connection: connection.created_at)
     sealed = connections.sealed(tx, newest.id).tokens
     connector = connectors.get(newest.provider)
@@ -546,7 +543,7 @@ def _farewell_of(
         "connection": newest.id,
         "tokens": sealed,
         "client": [client.id, client.secret],
-        "revoke": revoke,
+        "revoke": not _is_shared(app, tx, newest, client, besides),
         "registrations": [
             _told_registration(open_registration(app, one)) for one in stored if one.answered
         ],
@@ -555,6 +552,21 @@ def _farewell_of(
     id = random_id()
     sealed = encryption.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
     return id, sealed, LONGEST_REGISTERING if awaited else timedelta()
+
+
+def _is_shared(
+    app: App, tx: Tx, ended: Connection, client: OAuthClient, besides: Collection[ConnectionId]
+) -> bool:
+    """Whether other connections live by its authorization, which ends for all of the account and
+    the client at once, whatever their provider."""
+    application = connectors.get(ended.provider).application
+    kin = [name for name, one in connectors.all().items() if one.application == application]
+    others = push_registrations.authorized_by(tx, ended.account, kin, besides=besides)
+    try:
+        clients = [client_of(tx, app, org, connectors.get(name)).id for org, name in others]
+        return client.id in clients
+    except BadRequestError:  # by which client is not known now
+        return True
 
 
 def say_off(tx: Tx, app: App, provider: str, made: Registration) -> bool:

@@ -405,6 +405,25 @@ def test_what_is_not_found_any_more_goes_when_it_is_not_found_again(
     assert source.cursor["missing"] == []
 
 
+def test_what_goes_with_the_page_around_it_hides_nothing_else_that_is_gone(
+    notion: FakeNotion, source: MemorySource
+):
+    home, lost = notion.page("Home", para("Welcome")), notion.page("Lost", para("words"))
+    notion.pass_time(minutes=1)
+    room = notion.page("Room", para("words"))
+    inside = [notion.page(f"Inside {n}", para("words"), parent=room) for n in range(120)]
+    notion.pass_time(minutes=1)
+    notion.rename(room, "The room")  # so that it is asked for before what is in it
+    sync(source, notion)
+    for page in (room, lost):
+        notion.share(page, False)
+
+    missing = {one.id for one in said(check(source, notion), Missing)}
+
+    assert home.key in source.items
+    assert missing == {page.key for page in (lost, room, *inside)}
+
+
 def test_what_is_found_again_is_not_gone(notion: FakeNotion, source: MemorySource):
     page = notion.page("Page", para("words"))
     sync(source, notion)

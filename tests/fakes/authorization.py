@@ -60,6 +60,8 @@ class AuthorizationServer:
         self.errors_with_200 = errors_with_200
         self.rotates = rotates
         self.separator = separator
+        self.life = 3600
+        """seconds of an access token, as it is told"""
         self.grants: list[Grant] = []
         self._codes: dict[str, Grant] = {}
         self._lock = threading.Lock()
@@ -161,7 +163,7 @@ class AuthorizationServer:
         answer: dict[str, Any] = {
             "access_token": access,
             "token_type": "bEARER",
-            "expires_in": "3600",
+            "expires_in": f"{self.life}",
             "scope": self.separator.join(grant.scopes),
             "workspace_id": "w1",
             "owner": {"type": "user", "user": {"id": "u1", "person": {"email": grant.user}}},

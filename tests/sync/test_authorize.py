@@ -153,6 +153,21 @@ def test_without_redirect_the_page_says_who_is_connected(world: World) -> None:
     assert "script-src" not in answer.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize(("how", "said"), [("agreed", "is connected"), ("lost", "invalid_grant")])
+def test_a_page_that_may_not_be_named_any_more_is_not_gone_to(
+    world: World, key: str, how: str, said: str
+) -> None:
+    link = world.create()["authLink"]
+    config = world.app.config.model_copy(update={"redirect_origins": ("https://other.example",)})
+    now = replace(world, app=replace(world.app, config=config))
+    now = replace(now, http=second_client(now, key))
+    if how == "lost":
+        world.proxy.on("POST /token", status=400, json_body={"error": "invalid_grant"})
+    answer = now.follow(link)
+    assert "location" not in answer.headers
+    assert said in answer.text
+
+
 def test_a_state_serves_once_for_its_own_provider_for_an_hour(world: World) -> None:
     made = world.create()
     world.follow(made["authLink"])
@@ -476,6 +491,34 @@ def test_one_account_in_two_organisations(world: World, stranger_key: tuple[Org,
     assert world.proxy.asked("POST /revoke") > 0
 
 
+@pytest.mark.parametrize("client", [None, "an app of its own"])
+def test_two_providers_of_one_application_share_an_authorization(
+    world: World, key: str, client: str | None
+) -> None:
+    class Drawer(CabinetConnector):
+        provider = "drawer"
+
+    cabinet = world.cabinet.settings(token=world.proxy.url)
+    drawer = cabinet.model_copy(update={"client_id": client})
+    config = world.app.config.model_copy(
+        update={"providers": {"cabinet": cabinet, "drawer": drawer}}
+    )
+    with providing(drawer=Drawer()):
+        own = replace(world, app=replace(world.app, config=config))
+        own = replace(own, http=second_client(own, key))
+        id = own.connected()
+        with own.app.db.begin() as tx:
+            tx.execute("update connections set provider = 'drawer' where id = %s", (id,))
+        other = own.connected()
+        own.http.delete(f"/v3/connections/{other}")
+        syncs.drain(own.app)
+        assert (world.proxy.asked("POST /revoke") > 0) is (client is not None)
+        assert len(world.cabinet.hooks) == 1
+        own.http.delete(f"/v3/connections/{id}")
+        syncs.drain(own.app)
+        assert world.proxy.asked("POST /revoke") > 0
+
+
 @pytest.fixture
 def stranger_key(app: App) -> Generator[tuple[Org, str]]:
     with app.db.begin() as tx:
@@ -532,6 +575,35 @@ def test_disconnect_while_the_provider_is_down(world: World) -> None:
     syncs.drain(world.app)
     with world.app.db.begin() as tx:
         assert tx.execute("select 1 from farewells").rowcount == 0
+
+
+def test_a_registration_that_cannot_be_taken_back_keeps_nothing_else(world: World) -> None:
+    world.connected("a")
+    world.connected("a")
+    api = Proxy(world.cabinet.url)
+    with api:
+        providers = {"cabinet": world.cabinet.settings(api=api.url, token=world.proxy.url)}
+        own = replace(
+            world.app, config=world.app.config.model_copy(update={"providers": providers})
+        )
+        api.on("DELETE /hooks", status=451, body=b"{}")
+        world.http.request("DELETE", "/v3/connections/cabinet", json={"containerTags": ["a"]})
+        syncs.drain(own)
+    assert len(world.cabinet.hooks) == 1, "the other one"
+    assert world.proxy.asked("POST /revoke") > 0
+
+
+def test_a_farewell_that_is_tried_again_has_what_the_last_refresh_brought(world: World) -> None:
+    world.cabinet.authorization.life = 60
+    id = world.connected()
+    world.proxy.on("POST /revoke", status=503, times=50)
+    world.http.delete(f"/v3/connections/{id}")
+    syncs.drain(world.app)
+    world.proxy.behave()
+    with world.app.db.begin() as tx:
+        tx.execute("update farewells set due_at = now()")
+    syncs.drain(world.app)
+    assert [grant.refresh for grant in world.cabinet.authorization.grants] == [set()]
 
 
 def test_tokens_are_nowhere_in_the_open(world: World, capfd: pytest.CaptureFixture[str]) -> None:

@@ -594,6 +594,25 @@ def test_any_number_of_wishes_during_a_sync_makes_one_more(
     assert shelf.listed == 2
 
 
+def test_a_wish_during_a_sync_that_fails_is_heeded(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(3):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = connect()
+
+    def wish(_number: int) -> None:
+        with app.db.begin() as tx:
+            connections.want(tx, [connection.id], Trigger.MANUAL)
+
+    shelf.before_checkpoint = wish
+    shelf.fail("end", Permanent("not yours", code="access_denied"))
+    want(app, connection)
+    assert syncs.drain(app) == 2
+    assert len(found(app, connection)) == 3
+    assert again(app, connection).failure is None
+
+
 @pytest.mark.parametrize("with_documents", [True, False])
 def test_deleting_a_connection_in_the_middle_of_a_sync(
     app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection], with_documents: bool

@@ -326,8 +326,8 @@ class Pass:
         began = time_of(check.began)
         yield self._checkpoint()
         unmet = (row.id for row in self._source.remembered() if row.seen_at < began)
-        while ids := [id for id in islice(unmet, BATCH) if id not in self._said]:
-            yield from self._ask_for_known(ids)
+        while ids := list(islice(unmet, BATCH)):
+            yield from self._ask_for_known(id for id in ids if id not in self._said)
             yield from self._follow()
             yield from self._between(check, before)
 
