@@ -584,6 +584,24 @@ def test_what_cannot_be_a_document_says_why(github: FakeGithub, connect: Connect
     assert [item.title for item in source.items.values()] == ["a.md"]
 
 
+def test_a_file_that_is_emptied_is_no_document_until_it_has_content(
+    github: FakeGithub, connect: Connect
+):
+    docs = github.repository("octo/docs", {"a.md": "1", "b.md": "2", "c.txt": ""})
+    source = connect(docs)
+    source.sync()
+    assert [item.title for item in source.items.values()] == ["a.md", "b.md"]
+    docs.commit({"a.md": ""})
+
+    [verdict, other] = only(source.sync(), Verdict)
+
+    assert (verdict.kind, verdict.title, other.title) == ("empty", "a.md", "c.txt")
+    assert [item.title for item in source.items.values()] == ["b.md"]
+    docs.commit({"a.md": "3", "c.txt": None})
+    source.sync()
+    assert local(source) == remote(docs)
+
+
 def test_names_that_are_no_text_are_skipped(github: FakeGithub, connect: Connect):
     docs = github.repository("octo/docs", {"a.md": "1", "b.md": "2"})
     with Proxy(github.url) as proxy:
@@ -722,7 +740,7 @@ def content(source: MemorySource, title: str) -> Blob:
 
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "json"])
 def test_content_comes_byte_by_byte(github: FakeGithub, connect: Connect, raw: bool):
-    files = {"a.md": b"\xff\x00 caf\xe9\r\n", "docs/big.TXT": b"x" * 3_000_000, "e.rst": b""}
+    files = {"a.md": b"\xff\x00 caf\xe9\r\n", "docs/big.TXT": b"x" * 3_000_000, "e.rst": b"\n"}
     docs = github.repository("octo/docs", files)
     github.knows_raw = raw
     source = connect(docs)

@@ -1233,7 +1233,6 @@ def test_files_come_byte_by_byte(drive: FakeDrive, connect: Connect):
     data = bytes(range(256)) * 100
     plain = drive.file("x.bin", data, "application/octet-stream")
     drawing = drive._add("drawing", DRAWING, ROOT, data=b"%PDF-1.7")
-    empty = drive.file("empty.txt", b"")
     source = connect()
     sync(source)
 
@@ -1241,7 +1240,25 @@ def test_files_come_byte_by_byte(drive: FakeDrive, connect: Connect):
         data, "application/octet-stream", "x.bin", source.rows[plain].url
     )
     assert read(source, drawing).mime == "application/pdf"
-    assert read(source, empty).data == b""
+
+
+def test_a_file_that_is_emptied_is_no_document_until_it_has_content(
+    drive: FakeDrive, connect: Connect
+):
+    here, blank, doc = drive.file("a.txt", b"1"), drive.file("b.txt", b""), drive.doc("c", "")
+    source = connect()
+    sync(source)
+    assert source.items.keys() == {here, doc}
+    assert source.rows[blank].verdict == "empty"
+    drive.edit(here, b"")
+    sync(source)
+    drive.rename(here, "d.txt")
+    sync(source)
+    assert source.rows[here].verdict == "empty"
+    drive.edit(here, b"2")
+    sync(source)
+    assert source.items.keys() == {here, doc}
+    assert read(source, here).data == b"2"
 
 
 def test_a_file_that_vanished_meanwhile_is_not_found(drive: FakeDrive, connect: Connect):

@@ -660,6 +660,19 @@ def test_a_redirect_without_a_region_is_no_listing(synced: MemorySource, proxy: 
     assert proxy.asked("elsewhere") == 0
 
 
+def test_an_endpoint_that_only_looks_as_if_it_named_the_bucket_is_told(
+    synced: MemorySource, proxy: Proxy
+):
+    body = b"<?xml version='1.0'?><ListAllMyBucketsResult><Buckets/></ListAllMyBucketsResult>"
+    proxy.on("list-type=2", status=200, body=body)
+
+    error = refused(synced)
+
+    assert isinstance(error, Permanent)
+    assert error.code == "wrong_endpoint"
+    assert f"add /{synced.metadata['bucket']} to the endpoint" in str(error)
+
+
 @pytest.mark.parametrize(
     "body",
     [

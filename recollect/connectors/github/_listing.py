@@ -56,15 +56,14 @@ def _said_of(id: str, file: RepositoryFile, state: State, formerly: str | None) 
         detail = "Its path is too long, or is not text."
         return Verdict(f"{id}:?{mark}", "bad_name", detail, branch=id)
     url = f"{state.url}/blob/{quote(state.branch)}/{quote(file.path)}"
+    refused: tuple[str, str] | None = None
     if file.size > LARGEST_FILE:
-        return Verdict(
-            f"{id}:{file.path}",
-            "too_large",
-            f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read.",
-            branch=id,
-            url=url,
-            title=file.path,
-        )
+        told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
+        refused = ("too_large", told)
+    elif file.size == 0:
+        refused = ("empty", "It is empty.")
+    if refused is not None:
+        return Verdict(f"{id}:{file.path}", *refused, branch=id, url=url, title=file.path)
     return Item(
         id=f"{id}:{file.path}",
         version=file.sha,

@@ -30,6 +30,7 @@ class RepositoryFile:
     path: str
     sha: str
     size: int
+    """bytes; -1: not told"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def _files(source: Source, name: str, root: str) -> list[RepositoryFile]:
                 if entry["type"] == "tree" and entry["sha"] != EMPTY_TREE
             ]
         found += [
-            RepositoryFile(prefix + entry["path"], entry["sha"], entry.get("size") or 0)
+            RepositoryFile(prefix + entry["path"], entry["sha"], entry.get("size", -1))
             for entry in entries
             if entry.get("mode") in FILES and WANTED.search(entry["path"])
         ]

@@ -43,6 +43,7 @@ class DriveFile:
     version: str
     modified: str
     size: int
+    """-1: not told, as of Google's own kinds"""
     url: str | None
     owner: str
     key: str
@@ -80,7 +81,7 @@ def told_file(entry: Any) -> DriveFile:
         # Google's own kinds have no checksum. `version` rises with every view.
         version=as_word(entry.get("md5Checksum")) or modified,
         modified=modified,
-        size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else 0,
+        size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else -1,
         url=as_word(entry.get("webViewLink")) or None,
         owner=as_name(as_word(owner.get("emailAddress")) or as_word(owner.get("displayName"))),
         key=as_word(entry.get("resourceKey")),
@@ -135,7 +136,7 @@ def known_file(row: Remembered) -> DriveFile:
         trashed=False,
         version=row.version or "",
         modified=said_of(row, "modified"),
-        size=0,
+        size=-1,
         url=row.url,
         owner=said_of(row, "owner"),
         key=said_of(row, "key"),

@@ -736,6 +736,8 @@ class Pass:
         if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
             told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
             return refusal(file, branch, "too_large", told)
+        if file.size == 0 and not file.mime.startswith(GOOGLE):
+            return refusal(file, branch, "empty", "It is empty.")
         names = [self._folders[id].name for id in above(self._folders, file.parent)
                  if id in self._folders]  # fmt: skip
         path = "/".join([*reversed(names), file.name])

@@ -107,7 +107,7 @@ class S3Bucket:
         """The objects whose keys come after one, `most` of them at a time.
 
         Raises Reauthorize, Transient (`rate_limited`, `provider_unavailable`), Permanent
-        (`access_denied`, `no_bucket`, `wrong_region`, `blocked_target`, …).
+        (`access_denied`, `no_bucket`, `wrong_region`, `wrong_endpoint`, `blocked_target`, …).
         """
         query = {"encoding-type": "url", "list-type": "2", "max-keys": str(most)}
         if self._settings.prefix:
@@ -120,6 +120,12 @@ class S3Bucket:
         try:
             listed = _listing(answer.data)
         except ValueError as error:
+            if b"<ListAllMyBucketsResult" in answer.data[:EXCERPT]:
+                raise Permanent(
+                    f"{self._host} lists its buckets: its name begins with that of the bucket, but"
+                    f" does not stand for it; add /{self._settings.bucket} to the endpoint",
+                    code="wrong_endpoint",
+                ) from error
             raise Transient(
                 f"{self._host} did not answer with a listing", code=PROVIDER_UNAVAILABLE
             ) from error
