@@ -123,7 +123,7 @@ class S3Bucket:
             if b"<ListAllMyBucketsResult" in answer.data[:EXCERPT]:
                 raise Permanent(
                     f"{self._host} lists its buckets: its name begins with that of the bucket, but"
-                    f" does not stand for it; add /{self._settings.bucket} to the endpoint",
+                    f" is not its own; add /{self._settings.bucket} to the endpoint",
                     code="wrong_endpoint",
                 ) from error
             raise Transient(
