@@ -30,8 +30,6 @@ OPEN = {
 KNOWN = {
     "importConnection": "by the ids that a transaction before has read of the tenant",
     "previewSettings": "likewise, of one connection",
-    "resetOrganization": "asks on purpose whether anybody else has the same account, before it is"
-    " told farewell",
 }
 """Routes with a statement that is not bound, and why that is right."""
 
