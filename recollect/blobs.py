@@ -38,12 +38,12 @@ class Blobs(Protocol):
     """A store of bytes; whatever goes wrong with it is `Unavailable`."""
 
     def begin(self) -> bool:
-        """Make a store that was never used; whether this was one. Raises SetupError where that is
-        not possible."""
+        """Make a store unless it is one already; returns whether it made it. Raises SetupError
+        where that is not possible."""
         ...
 
     def end(self) -> None:
-        """Make it a store that was never used, once nothing is in it."""
+        """Undo `begin`: what it made is a store no more. Nothing may be in it."""
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -258,7 +258,7 @@ class ObjectBlobs:
         return False
 
     def end(self) -> None:
-        """As little."""
+        """Buckets are deleted by those who own them."""
 
     def put(self, key: str, data: bytes) -> None:
         try:

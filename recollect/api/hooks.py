@@ -200,9 +200,9 @@ def _redirect(
 ) -> Response | None:
     """None where none was asked for, or where it leads may not be named any more: the origins that
     the settings allow can have changed since it was stored."""
+    if url is None:
+        return None
     try:
-        if url is None:
-            return None
         connect.check_redirect(app, url)
     except BadRequestError:
         return None

@@ -26,7 +26,8 @@ _PLACED = (
 def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
     """What is lacking, and what has another text or other words than it should.
 
-    To mend, all words are looked at where some that were compared are wrong.
+    Of many passages it compares the words of a share; if some are wrong and it is to mend them, it
+    compares those of all.
     """
     with db.begin() as tx:
         tx.execute("set local statement_timeout = 0")

@@ -584,6 +584,16 @@ def test_what_cannot_be_a_document_says_why(github: FakeGithub, connect: Connect
     assert [item.title for item in source.items.values()] == ["a.md"]
 
 
+def test_a_file_whose_size_is_not_told_is_a_document(github: FakeGithub, connect: Connect):
+    docs = github.repository("octo/docs", {"a.md": "1"})
+    docs.sizes[docs.files()["a.md"]] = None
+    source = connect(docs)
+
+    source.sync()
+
+    assert local(source) == remote(docs)
+
+
 def test_a_file_that_is_emptied_is_no_document_until_it_has_content(
     github: FakeGithub, connect: Connect
 ):

@@ -136,7 +136,7 @@ class Repository:
     """name → commit"""
     former_branches: dict[str, str] = field(default_factory=dict[str, str])
     hooks: dict[int, Hook] = field(default_factory=dict[int, Hook])
-    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    sizes: dict[str, int | None] = field(default_factory=dict[str, int | None])
     """what is said of the size of a blob, instead of the truth"""
     objects: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
     pushed_at: int = EPOCH

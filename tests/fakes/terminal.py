@@ -83,13 +83,10 @@ def _once(arguments: Sequence[str]) -> Ended:
 if __name__ == "__main__":
     with os.fdopen(os.dup(1), "w") as answers, os.fdopen(os.dup(0)) as asked:
         os.dup2(2, 1)  # what a command prints past sys.stdout is no answer
-        at_first = dict(os.environ)  # noqa: TID251 # a process of its own
+        at_first = dict(os.environ)  # noqa: TID251 # this process belongs to the terminal
         for line in asked:
             given, more = json.loads(line)
-            os.environ.clear()  # noqa: TID251
-            os.environ.update(at_first)  # noqa: TID251
-            for name, value in more.items():
-                os.environ.pop(name, None)  # noqa: TID251
-                if value is not None:
-                    os.environ[name] = value  # noqa: TID251
+            kept = {k: v for k, v in {**at_first, **more}.items() if v is not None}
+            os.environ.clear()  # noqa: TID251 # as above
+            os.environ.update(kept)  # noqa: TID251 # as above
             print(json.dumps(asdict(_once(given))), file=answers, flush=True)

@@ -222,7 +222,7 @@ def test_what_was_forgotten_and_rests_on_nothing_is_removed(ground: Ground, id: 
         ("delete from version_entries where document_id = %s", 0),
         ("update version_entries set text = text || '!' where document_id = %s", 0),
         ("update version_entries set terms = terms[:2] where document_id = %s", 10_000),
-        # The one that is found has all words looked at that are to be mended.
+        # No words are compared, but one text is wrong: then the words of all are compared.
         (
             "update version_entries k set terms = terms[:2], text = text || case when hash ="
             " (select max(hash) from version_entries m where m.document_id = k.document_id)"

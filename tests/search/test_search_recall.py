@@ -172,7 +172,7 @@ def test_further_rounds_find_what_one_missed(
     monkeypatch.setattr(candidates, "WIDE_TO", 1)
     more = found()
     assert more >= 0.95
-    # How many the first finds is a matter of how the index was built, which nobody can foretell.
+    # How many one round finds varies with the index, which is built differently each time.
     assert more > one
 
 

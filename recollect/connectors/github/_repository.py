@@ -157,7 +157,11 @@ def _files(source: Source, name: str, root: str) -> list[RepositoryFile]:
                 if entry["type"] == "tree" and entry["sha"] != EMPTY_TREE
             ]
         found += [
-            RepositoryFile(prefix + entry["path"], entry["sha"], entry.get("size", -1))
+            RepositoryFile(
+                prefix + entry["path"],
+                entry["sha"],
+                -1 if (size := entry.get("size")) is None else size,
+            )
             for entry in entries
             if entry.get("mode") in FILES and WANTED.search(entry["path"])
         ]

@@ -118,11 +118,12 @@ class _Brought:
         self._made = False
 
     def begin(self) -> None:
-        """Once the database may be restored. Whoever left a new store behind, without files, would
-        let the service start on a folder where the volume of its files is not mounted."""
+        """Make the store if it is none yet. Called only once the database may be restored: a new
+        store that is left behind lets the service start though its volume is not mounted."""
         self._made = self._blobs.begin()
 
     def take_back(self) -> None:
+        """Delete all of it, and the store if this restore made it."""
         for key in self.keys:
             self._blobs.delete(key)
         if self._made:
