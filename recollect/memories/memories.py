@@ -24,7 +24,7 @@ from recollect import documents
 from recollect.db import Tx, tenancy
 from recollect.errors import ForgottenError, LeaseLost, RequestError
 from recollect.index import missing_vectors, vector_index
-from recollect.memories.reading import named, versions
+from recollect.memories.reading import concluded, named, versions
 from recollect.memories.records import (
     COLUMNS,
     IN_ORDER,
@@ -130,12 +130,12 @@ def store(
 
 
 def _founded(tx: Tx, org: OrgId, tag: str, facts: Sequence[Fact]) -> list[Fact]:
-    """Without conclusions from what left the tag, or was forgotten, since it was read. The memories
-    are locked."""
+    """Without conclusions from what left the tag, or was forgotten, meanwhile; all is locked."""
     premises = {id for fact in facts if fact.is_inference for id in fact.related}
     rows = tx.execute(
-        "select m.id from memories m where m.org_id = %s and m.tag = %s and m.id = any(%s) and "
-        + UNFORGOTTEN,
+        "select p.id from memories p join memories m on m.tag = p.tag and"
+        " (m.id = coalesce(p.root_id, p.id) or m.root_id = coalesce(p.root_id, p.id))"
+        " where p.org_id = %s and p.tag = %s and p.id = any(%s) and " + LIVE,
         (org, tag, list(premises)),
     )
     there = {row["id"] for row in rows}
@@ -510,7 +510,7 @@ def _forgotten(
     tx.execute(
         "update memories set forgotten_at = now(), forget_reason = coalesce(%s, forget_reason),"
         " forget_batch = %s, updated_at = now() where id = any(%s)",
-        (reason, batch, list(ids)),
+        (reason, batch, [*ids, *concluded(tx, tenant, ids)]),
     )
     return _ordered(tx, tenant, ids)
 

@@ -239,6 +239,28 @@ def named(
     return [read_row(row) for row in rows]
 
 
+def concluded(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> list[MemoryId]:
+    """Live conclusions from any version of these memories, and from those in turn, which tell what
+    these said; locked."""
+    rows = tx.execute(
+        "with recursive near (id, root) as ("
+        " select m.id, coalesce(m.root_id, m.id) from memories m where m.id = any(%(ids)s)"
+        " union select c.id, coalesce(c.root_id, c.id) from near n"
+        "  cross join lateral (select n.root as id"
+        "   union all select v.id from memories v where v.root_id = n.root) p"
+        "  join memory_relations r on r.target_id = p.id and r.relation = 'derives'"
+        "  join memories c on c.id = r.memory_id and c.is_inference and c.is_latest)"
+        " select m.id from memories m where m.id in (select id from near)"
+        " and m.id <> all(%(ids)s) and m.is_inference and "
+        + REACH
+        + " and "
+        + LIVE
+        + " order by m.id for update",
+        {**tenancy.bounds(tenant), "ids": list(ids)},
+    )
+    return [MemoryId(row["id"]) for row in rows]
+
+
 def saying(tx: Tx, tenant: Tenant, tag: str, text: str) -> list[Memory]:
     """Live memories of the tag whose text is this one, but for case and spaces."""
     plain = "lower(btrim(regexp_replace({}, '\\s+', ' ', 'g')))"

@@ -607,7 +607,7 @@ def test_a_conclusion_goes_with_what_it_follows_from_unless_somebody_says_it(
     assert set(known(reader, tenant)) == {"Ann is up at night.", "Ann is awake.", sencha}
 
 
-@pytest.mark.parametrize("by", ["deletion", "change of tags", "forgetting"])
+@pytest.mark.parametrize("by", ["deletion", "change of tags", "forgetting", "its correction"])
 def test_nothing_is_concluded_from_what_goes_while_the_model_answers(
     reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model, by: str
 ):
@@ -621,6 +621,10 @@ def test_nothing_is_concluded_from_what_goes_while_the_model_answers(
             match by:
                 case "deletion":
                     documents.delete(tx, tenant, [first])
+                case "its correction":
+                    green = Correction("Ann likes tea.", terms.weigh(tenant.id, "Ann likes tea."))
+                    memories.correct(tx, tenant, "ann", MemoryTarget(id=tea), green)
+                    memories.forget(tx, tenant, "ann", MemoryTarget(id=tea), None)
                 case "forgetting":
                     memories.forget(tx, tenant, "ann", MemoryTarget(id=tea), None)
                 case _:

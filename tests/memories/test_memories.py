@@ -296,6 +296,36 @@ def test_many_are_forgotten_in_one_batch(
         assert live(tx, tenant) == ["Ann knows 2.", "Ann knows 9."]
 
 
+def test_what_is_forgotten_takes_along_what_was_concluded_from_it(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    """The conclusion tells what was to be forgotten, and went on being shown."""
+    with app.db.begin() as tx:
+        first, second = write(), write("# Herons\n\nHerons are green.")
+        [pregnant] = draw(tx, org, first, "Ann is pregnant.")
+        derived = {"is_inference": True, "related": {pregnant: Relation.DERIVES}}
+        [leave, mended, _] = draw(
+            tx, org, second, "Ann takes leave.", "Ann sings.", "Ann needs a cot.", **derived
+        )
+        tx.execute("delete from memory_reads")
+        further = {"is_inference": True, "related": {leave: Relation.DERIVES}}
+        draw(tx, org, second, "The team needs somebody.", **further)
+        memories.add(tx, tenant, "a", [fact(org, "Ann needs a cot.")], DocumentId(random_id()))
+        memories.correct(tx, tenant, "a", MemoryTarget(id=mended), correction(org, "Ann hums."))
+        due = correction(org, "Ann is due in May.")
+        memories.correct(tx, tenant, "a", MemoryTarget(id=pregnant), due)
+
+        gone = memories.forget(tx, tenant, "a", MemoryTarget(id=pregnant), "private")
+
+        assert gone.content == "Ann is due in May."
+        assert live(tx, tenant) == ["Ann hums.", "Ann needs a cot."]
+        [concluded] = reading.versions(tx, tenant, [leave])
+        assert (concluded.is_forgotten, concluded.forget_reason) == (True, "private")
+        tx.execute("delete from memory_reads")
+        draw(tx, org, second, "Ann takes leave.", **derived)
+        assert live(tx, tenant) == ["Ann hums.", "Ann needs a cot."]
+
+
 # --- drawn from documents ----------------------------------------------------------------------
 
 
