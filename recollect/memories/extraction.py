@@ -413,10 +413,10 @@ def judge(
                 draft = replace(draft, related={one.id: how for one in named})
             case _:
                 pass
-        same = drafts.get(draft.text)
-        drafts[draft.text] = (
-            replace(same, spans=[*same.spans, *draft.spans]) if same is not None else draft
-        )
+        if (same := drafts.get(draft.text)) is not None:
+            both, concluded = [*same.spans, *draft.spans], same.is_inference and draft.is_inference
+            draft = replace(same, spans=both, is_inference=concluded)
+        drafts[draft.text] = draft
     return Judged(list(drafts.values()), +dropped, +left_out)
 
 

@@ -413,7 +413,7 @@ def _insert(tx: Tx, org: OrgId, tag: str, fact: Fact) -> MemoryId:
     if fact.updates is not None:
         old = tx.execute(
             "update memories m set is_latest = false where m.id = (select m.id from memories m"
-            " where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
+            f" where m.org_id = %(org)s and m.tag = %(tag)s and {LIVE}"
             " and coalesce(m.root_id, m.id) = (select coalesce(v.root_id, v.id) from memories v"
             "  where v.id = %(id)s and v.org_id = %(org)s)"
             " order by m.version desc limit 1 for update)"

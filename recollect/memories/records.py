@@ -241,7 +241,8 @@ def jsonb_of(value: Mapping[str, Any] | None) -> Jsonb | None:
 
 def unknown_memory(target: MemoryTarget, why: str | None) -> NotFoundError:
     if target.id is None:
-        return NotFoundError("Memory not found", "no memory with exactly this content")
+        told = f"what has this content {why}" if why else "no memory with exactly this content"
+        return NotFoundError("Memory not found", told)
     details = f"{target.id!r} {why}" if why else f"no memory {target.id!r} in this containerTag"
     return NotFoundError("Memory not found", details)
 

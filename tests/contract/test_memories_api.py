@@ -218,6 +218,8 @@ def test_forgetting(client: httpx.Client):
         refused(
             client.request("DELETE", "/v4/memories", json={"containerTag": "ann", **again}), 409
         )
+        change = {"containerTag": "ann", "newContent": "Ann likes mate.", **again}
+        refused(client.patch("/v4/memories", json=change), 404, "was forgotten")
     assert texts(client) == ["Ann likes rum."]
     [shown, hidden] = entries(client, includeForgotten=True, order="asc", sort="updatedAt")
     assert (shown["memory"], hidden["forgetReason"]) == ("Ann likes rum.", "wrong")

@@ -806,6 +806,14 @@ def test_the_same_twice_is_one_fact_with_two_places():
     assert [text[s.start : s.end] for s in draft.spans] == ["green tea", "moved to Bonn"]
 
 
+@pytest.mark.parametrize("relations", [("derives", "new"), ("new", "derives")])
+def test_what_is_concluded_and_said_is_said(relations: tuple[str, str]):
+    """It was a conclusion, and went with what it would have followed from."""
+    facts = [told("A.", "green tea", relation=one, known=[1]) for one in relations]
+    [draft] = judged(*facts).drafts
+    assert draft.is_inference is False
+
+
 def test_evidence_is_found_in_another_part_and_across_line_ends():
     parts = [part("Nothing here."), part("Ann\n\tdrinks  tea.", 1)]
     quote = Quote(part=1, words="Ann drinks tea.")

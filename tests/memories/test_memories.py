@@ -326,6 +326,24 @@ def test_what_is_forgotten_takes_along_what_was_concluded_from_it(
         assert live(tx, tenant) == ["Ann hums.", "Ann needs a cot."]
 
 
+def test_what_was_forgotten_meanwhile_is_no_version_of_what_updates_it(
+    app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    """Searches showed its text beside the new one, as an earlier version."""
+    with app.db.begin() as tx:
+        first, second = write(), write("# Herons\n\nHerons are green.")
+        [kiel] = draw(tx, org, first, "Ann lives in Kiel.")
+        memories.forget(tx, tenant, "a", MemoryTarget(id=kiel), "private")
+
+        [jena] = draw(tx, org, second, "Ann lives in Jena.", updates=kiel)
+
+        [told] = reading.versions(tx, tenant, [jena])
+        assert (told.version, told.parent_id, told.root_id) == (1, None, None)
+        assert reading.neighbours(tx, tenant, [jena])[jena] == []
+        found = reading.find(tx, tenant, MemoryQuery(any_of=["a"], forgotten=True)).items
+        assert {one.content for one in found} == {"Ann lives in Kiel.", "Ann lives in Jena."}
+
+
 # --- drawn from documents ----------------------------------------------------------------------
 
 
