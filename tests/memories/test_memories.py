@@ -303,12 +303,12 @@ def test_what_is_forgotten_takes_along_what_was_concluded_from_it(
     with app.db.begin() as tx:
         first, second = write(), write("# Herons\n\nHerons are green.")
         [pregnant] = draw(tx, org, first, "Ann is pregnant.")
-        derived = {"is_inference": True, "related": {pregnant: Relation.DERIVES}}
+        derived: dict[str, Any] = {"is_inference": True, "related": {pregnant: Relation.DERIVES}}
         [leave, mended, _] = draw(
             tx, org, second, "Ann takes leave.", "Ann sings.", "Ann needs a cot.", **derived
         )
         tx.execute("delete from memory_reads")
-        further = {"is_inference": True, "related": {leave: Relation.DERIVES}}
+        further: dict[str, Any] = {"is_inference": True, "related": {leave: Relation.DERIVES}}
         draw(tx, org, second, "The team needs somebody.", **further)
         memories.add(tx, tenant, "a", [fact(org, "Ann needs a cot.")], DocumentId(random_id()))
         memories.correct(tx, tenant, "a", MemoryTarget(id=mended), correction(org, "Ann hums."))
