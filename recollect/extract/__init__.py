@@ -8,12 +8,13 @@ process. Nothing here parses a stranger's bytes in the calling process.
 from recollect.extract._answers import Limits
 from recollect.extract._registry import HEAD, Format, detect, nearest, supported
 from recollect.extract._sandbox import Sandbox
-from recollect.extract._text import clean, safe_name
+from recollect.extract._text import NO_TEXT, clean, safe_name
 from recollect.extract.text._captions import weave
 from recollect.extract.web._markup import is_html
 
 __all__ = [
     "HEAD",
+    "NO_TEXT",
     "Format",
     "Limits",
     "Sandbox",

@@ -23,7 +23,7 @@ import msgspec
 
 from recollect.errors import Permanent
 from recollect.extract._places import Places
-from recollect.extract._text import clean_line, clean_placed, count_smuggled
+from recollect.extract._text import NO_TEXT, clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
     Birth,
     Listening,
@@ -319,7 +319,7 @@ def _reply(extracted: Extracted, text_bytes: int) -> ReadReply:
         warnings.append(f"Only the first {text_bytes:,} bytes of its text were kept.")
     if not text.strip():
         text = ""
-        warnings.append("No text was found in it.")
+        warnings.append(NO_TEXT)
     title = clean_line(extracted.title) if extracted.title else None
     stretches = places.moved(starts, len(text)).pack()
     return ReadReply(

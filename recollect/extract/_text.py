@@ -13,6 +13,8 @@ from recollect.model import codec_of
 
 TEXT_BYTES = 20_000_000
 """Most UTF-8 bytes of text that one document may give."""
+NO_TEXT = "No text was found in it."
+"""The warning with a text that is empty."""
 
 _BOMS = (
     # UTF-32 first: its little-endian mark begins with that of UTF-16.

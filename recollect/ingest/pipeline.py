@@ -153,7 +153,7 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
         if synced
         else read(app, claim.document.org_id, claim.content, into, alive)
     )
-    extracted = _titled(claim.content, extracted)
+    extracted = _titled(claim.content, extracted, emptied=synced and _is_newer(claim))
     clock.lap(Stage.EXTRACTING)
     if claim.watched or len(extracted.text) > LONG:
         _advance(app, claim, Stage.CHUNKING)
@@ -243,10 +243,20 @@ def _given(text: str, kind: str) -> Extracted:
     return Extracted(text=extract.clean(text), kind=kind)
 
 
-def _titled(content: Content, extracted: Extracted) -> Extracted:
+def _is_newer(claim: Claim) -> bool:
+    """Whether searchers see an earlier revision until this one is done."""
+    seen = claim.document.indexed_revision
+    return seen is not None and seen < claim.document.revision
+
+
+def _titled(content: Content, extracted: Extracted, *, emptied: bool = False) -> Extracted:
+    """`emptied`: what its source took out of it must not be found any more, so it may be empty, but
+    not where text may only be hidden (in a scan)."""
     if not extracted.text.strip():
-        said = " ".join(extracted.warnings) or "No text was found in it."
-        raise Permanent(said, code="empty_content")
+        said = " ".join(extracted.warnings) or extract.NO_TEXT
+        if said != extract.NO_TEXT or not emptied:
+            raise Permanent(said, code="empty_content")
+        extracted = replace(extracted, text="", warnings=[said])
     return replace(extracted, title=extracted.title or _title(content, extracted.text))
 
 

@@ -671,6 +671,23 @@ def test_32_one_bad_thing_fails_alone(world: World) -> None:
     assert documents.get("blank", {"status": "failed"})["status"] == "failed"
 
 
+@every("world", conforming("poison", by_day=(*SHAPES, "google-drive")), indirect=True)
+@every("text", ["", " \n"], ids=["empty", "blank"])
+def test_32_what_was_emptied_is_not_found_any_more(world: World, text: str) -> None:
+    world.connect()
+    world.sync()
+    world.peer.put("n1", text)
+    world.sync()
+    world.wait_for_confirmation()
+    world.sync()
+    assert not world.finds("zebra1")
+    assert world.finds("zebra2")
+    world.peer.put("n1", "It speaks of okapis now.")
+    world.sync()
+    world.agrees()
+    assert world.finds("okapis")
+
+
 # That it keeps its document at every provider is shown above (4); what that spares is not theirs.
 @every("world", conforming("edit", by_day=SHAPES), indirect=True)
 def test_34_an_edit_costs_what_changed(world: World) -> None:

@@ -517,6 +517,31 @@ def test_a_limit_parks_the_connection_with_its_documents(
     assert [d.attempts for d in waiting].count(0) == 3
 
 
+def test_a_thing_that_has_no_text_any_more_keeps_its_document_without_any(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First words.")
+    shelf.put("b", " ")
+    connection = sync(app, connect())
+    first = found(app, connection)
+    shelf.put("a", " \n")
+
+    sync(app, connection)
+
+    now = found(app, connection)
+    assert (now["Thing a"].id, now["Thing a"].status) == (first["Thing a"].id, "done")
+    assert now["Thing a"].text == ""
+    assert list(now["Thing a"].warnings) == ["No text was found in it."]
+    assert now["Thing b"].status == "failed"
+    with app.db.begin() as tx:
+        held = "select from chunks where document_id = %s union all"
+        held += " select from entries where document_id = %s"
+        assert tx.execute(held, [now["Thing a"].id] * 2).rowcount == 0
+    shelf.put("a", "First words again.")
+    sync(app, connection)
+    assert found(app, connection)["Thing a"].text == "First words again."
+
+
 def test_a_document_that_vanished_before_it_was_read_is_gone(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
