@@ -75,7 +75,7 @@ class PhraseStanding:
     def _look(self, token: str, language: str) -> tuple[Sequence[int], int]:
         """The bits of each word of a token, one after another, and of those in any of its parts: a
         word alone is found in parts of names as well, as it is without quotation marks."""
-        if not terms.may_be(token, self._beginnings):
+        if terms.beginning(token) not in self._beginnings:
             return (0,), 0
         words = [self._bits.get(term, 0) for term in terms.sequence(token, language)]
         parts = 0

@@ -15,6 +15,7 @@ a query meets wherever all of its pairs do. Symbols and emoji are terms of their
 
 import math
 import re
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -227,6 +228,13 @@ SPEAKERS: dict[str, tuple[str, ...]] = {}
 for _code, _stops in STOP_WORDS.items():
     for _stop in _stops.split():
         SPEAKERS[_stop] = (*SPEAKERS.get(_stop, ()), _code)
+_TALLY = struct.Struct(f"<{len(LATIN)}Q")
+VOTES = {
+    stop: int.from_bytes(_TALLY.pack(*(720 // len(by) * (one in by) for one in LATIN)), "little")
+    for stop, by in SPEAKERS.items()
+}
+"""What a stop word says for each language, a word of several less for each: the numbers of all
+languages side by side in one, so that a sum counts for all of them."""
 
 
 def stems(text: str) -> list[str]:
@@ -331,25 +339,27 @@ def wanted(token: str) -> list[tuple[str, ...]]:
 
 
 def beginnings(alternatives: Iterable[Iterable[str]]) -> frozenset[str]:
-    """With which letters the words behind these terms may begin."""
+    """What `beginning` says of the tokens that may hold one of these terms."""
     found = {term.rpartition(":")[2][:1] for group in alternatives for term in group}
-    return frozenset(found.union(*(soft for hard, soft in HARDENED.items() if hard in found)))
+    return frozenset({"", *found, *(soft for hard, soft in HARDENED.items() if hard in found)})
 
 
-def may_be(token: str, beginnings: Collection[str]) -> bool:
-    """Whether a token may be one of the words that begin so; stemming would tell, for 20 times the
-    time.
+def beginning(token: str) -> str:
+    """The letter with which each term of a token begins, "" where they may begin otherwise: to ask
+    whether a token may be a word that is looked for. Stemming would tell, for 20 times the time.
 
     No stemmer changes the first letter of a word of ASCII letters, except that the Dutch one takes
     "ge" away, and the Turkish one hardens some. The second letter changes more often: "ueber",
     "lying", "ogen".
     """
+    return _beginning(token) if len(token) <= LONGEST_WORD else ""
+
+
+@lru_cache(maxsize=1 << 16)
+def _beginning(token: str) -> str:
     begun = token[:2].lower()
-    return (
-        begun[:1] in beginnings
-        or begun == "ge"
-        or not (token.isalpha() and token.isascii() and (token.islower() or token.istitle()))
-    )
+    is_word = token.isalpha() and token.isascii() and (token.islower() or token.istitle())
+    return begun[0] if is_word and begun != "ge" else ""
 
 
 def idf(
@@ -507,13 +517,13 @@ def _word(text: str) -> Word:
 
 
 def _languages(words: Iterable[str]) -> list[str]:
-    """The languages that the stop words speak for most; a word of several counts less for each."""
-    hits = dict.fromkeys(LATIN, 0)
-    for speakers in filter(None, map(SPEAKERS.get, words)):
-        for code in speakers:
-            hits[code] += 720 // len(speakers)
-    most = max(hits.values())
-    return [code for code in LATIN if hits[code] == most] if most else [LATIN[0]]
+    """The languages that the stop words speak for most."""
+    tally = sum(filter(None, map(VOTES.get, words)))
+    if not tally:
+        return [LATIN[0]]
+    votes = _TALLY.unpack(tally.to_bytes(_TALLY.size, "little"))
+    most = max(votes)
+    return [code for code, said in zip(LATIN, votes, strict=True) if said == most]
 
 
 def _alternatives(word: str, by: str) -> tuple[str, ...]:

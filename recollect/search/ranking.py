@@ -12,7 +12,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
+from sys import intern
 from typing import Self
 
 from recollect.index import terms
@@ -24,6 +26,8 @@ LEAST_WINDOW = 75
 """A last window shorter than this joins the one before."""
 TELLING_TOKENS = 60
 """By how many of its first words the language of a text is told."""
+KEPT = 4_096
+"""Texts that stay cut into windows and words, for the next queries that they answer: 15 MB."""
 NEAR = 2
 """Places within which two neighbouring words of the query count as standing together."""
 WORDS_WEIGHT = 1.0
@@ -74,7 +78,10 @@ FEW = 4
 LOWEST, HIGHEST = -4.0, 6.0
 """Bounds of a standardised score: one candidate far from all others must not decide alone."""
 
-_SENTENCE_END = re.compile(r"[.!?…]\s++|[。！？]|\n++")  # noqa: RUF001 full width
+# It begins with one set of characters, which `re` looks for three times as fast as for several.
+_SENTENCE_END = re.compile(
+    r"[.!?…。！？\n](?:(?<=[.!?…])\s++|(?<=[。！？])|(?<=\n)\n*+)"  # noqa: RUF001 full width
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +261,9 @@ class _Texts:
         best = share = 0.0
         pairs: set[tuple[int, int]] = set()
         if self._words:
-            found = [(len(window), terms.tokens(window)) for window in windows(text)]
-            held = self._held([tokens for _, tokens in found])
-            for length, tokens in found:
+            cut = _cut(text)
+            held = self._held(cut)
+            for length, tokens in cut.windows:
                 places = [
                     (place, word)
                     for place, token in enumerate(tokens)
@@ -269,18 +276,18 @@ class _Texts:
                     pairs |= _neighbours(places)
         return _Read(best, share, frozenset(pairs))
 
-    def _held(self, windows: Sequence[Sequence[str]]) -> Mapping[str, tuple[int, ...]]:
+    def _held(self, cut: "_Cut") -> Mapping[str, tuple[int, ...]]:
         """Which words of the query the tokens of a text hold; of those tokens that hold any."""
-        first = islice(chain.from_iterable(windows), TELLING_TOKENS)
-        language = terms.language(first)
+        language = cut.language
         seen, held = self._known.setdefault(language, (set(), {}))
-        new = set(chain.from_iterable(windows)) - seen
+        new = set(chain.from_iterable(tokens for _, tokens in cut.windows)) - seen
         seen |= new
+        words = self._words
         for token in new:
-            if terms.may_be(token, self._beginnings):
+            if terms.beginning(token) in self._beginnings:
                 stems = terms.stems_of(token, language)
-                if words := tuple(self._words[stem] for stem in stems if stem in self._words):
-                    held[token] = words
+                if not words.keys().isdisjoint(stems):
+                    held[token] = tuple(words[stem] for stem in stems if stem in words)
         return held
 
     def _points(self, places: Sequence[tuple[int, int]], length: int) -> float:
@@ -298,6 +305,21 @@ class _Texts:
             return 0.0
         held = sum(self._wanted.rarity[word] for word in {word for _, word in places})
         return min(1.0, held / self._wanted.total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A text in windows, each with the number of its characters and its tokens."""
+
+    language: str
+    windows: Sequence[tuple[int, Sequence[str]]]
+
+
+@lru_cache(maxsize=KEPT)
+def _cut(text: str) -> _Cut:
+    found = [(len(window), [*map(intern, terms.tokens(window))]) for window in windows(text)]
+    first = islice(chain.from_iterable(tokens for _, tokens in found), TELLING_TOKENS)
+    return _Cut(terms.language(first), found)
 
 
 def windows(text: str) -> list[str]:
