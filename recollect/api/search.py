@@ -29,7 +29,7 @@ from recollect.index import terms, vector_index
 from recollect.memories import finding, reading
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import NO_PAST, MemoryQuery
-from recollect.model import Document, DocumentId, Hit, HitChunk, Tenant
+from recollect.model import Document, DocumentId, HitChunk, Tenant
 from recollect.search import hybrid, query_vectors
 from recollect.search.aggregate import Aggregate, Noted, aggregates
 from recollect.search.ask import Answer, Asked, Wording, ask, begin
@@ -216,7 +216,8 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
         hits = app.db.read(lambda tx: asked.passages(tx, tenant, wanted))
         hits = fold(hits) if wanted.fold else hits
         results += [
-            _chunk(hit, chunk, whole=body.include.documents) for hit in hits for chunk in hit.chunks
+            _chunk(document, chunk, whole=body.include.documents)
+            for document, chunk in hybrid.passages(hits)
         ]
     likest = sorted(results, key=lambda one: one.similarity, reverse=True)
     likest = likest[: max(body.limit, asked.judged)]
@@ -335,8 +336,7 @@ def _aggregate(
     )
 
 
-def _chunk(hit: Hit, chunk: HitChunk, *, whole: bool) -> MemoryResult:
-    document = hit.document
+def _chunk(document: Document, chunk: HitChunk, *, whole: bool) -> MemoryResult:
     return MemoryResult(
         id=f"{document.id}.{chunk.position}",
         chunk=chunk.text,

@@ -164,12 +164,12 @@ class Asked:
 
     def reranked(self, hits: Sequence[Hit]) -> list[Hit]:
         """Hits in the order that search and reranker give together."""
-        first = hybrid.first_chunks(hits, self.judged)
+        first = hybrid.passages(hits)[: self.judged]
         scores = self.scores([chunk.text for _, chunk in first])
         if scores is None:
             return list(hits)
         lifts = ranking.lifts([chunk.parts.order for _, chunk in first], scores)
-        places = [(id, chunk.position) for id, chunk in first]
+        places = [(document.id, chunk.position) for document, chunk in first]
         return hybrid.rerank(hits, dict(zip(places, zip(scores, lifts, strict=True), strict=True)))
 
     def judged_first(

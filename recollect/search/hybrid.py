@@ -7,7 +7,7 @@ from psycopg import sql
 
 from recollect import db, documents
 from recollect.db import Tx
-from recollect.model import DocumentId, Hit, HitChunk, Parts, Tenant
+from recollect.model import Document, DocumentId, Hit, HitChunk, Parts, Tenant
 from recollect.search import ranking
 from recollect.search.candidates import Candidates, Placed, Query
 
@@ -83,10 +83,12 @@ def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
     ]
 
 
-def first_chunks(hits: Sequence[Hit], most: int) -> list[tuple[DocumentId, HitChunk]]:
-    """The chunks that match best, over all documents: what a reranker is to judge."""
-    all = [(hit.document.id, chunk) for hit in hits for chunk in hit.chunks]
-    return sorted(all, key=lambda one: -one[1].parts.order)[:most]
+def passages(hits: Sequence[Hit]) -> list[tuple[Document, HitChunk]]:
+    """The chunks of all documents in one order, the best first: those that were judged, then the
+    others by their score. Neighbours often share one, which is the mean of theirs."""
+    all = [(hit.document, chunk) for hit in hits for chunk in hit.chunks]
+    all.sort(key=lambda one: (-one[1].score, -one[1].parts.order))
+    return sorted(all, key=lambda one: _behind(one[1]))
 
 
 def rerank(

@@ -20,6 +20,8 @@ from recollect.errors import SetupError
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.llm import Llm
 from recollect.inference.rerank import EndpointReranker, LocalReranker
+from recollect.model import Tenant
+from recollect.search.answers.sources import AnswerQuery, gather
 from recollect.worker.processing import drain
 from tests.conftest import capture_logs, eventually, plain_client, serving
 from tests.contract.calls import add, found
@@ -137,6 +139,22 @@ def test_the_reranker_decides_the_order_and_its_score_is_told(
     assert texts(plain) != texts(told)
     assert set(scores(plain)) == {None}
     assert [body["query"] for body in judge.asked] == [QUERY]
+
+
+def test_what_an_answer_rests_on_is_in_the_order_that_the_reranker_helped_to_make(
+    serve: Serve, app: App, tenant: Tenant, judge: Judge
+):
+    """It was asked, and the passages stood in the order of the search all the same."""
+    reranker = patient_judge(judge)
+    fill(serve(reranker=reranker), app, *BIRDS)
+    asking = replace(app, reranker=reranker)
+
+    plain, judged = (
+        [one.text for one in gather(asking, tenant, AnswerQuery(QUERY, rerank=rerank)).sources]
+        for rerank in (False, True)
+    )
+
+    assert plain[0] != judged[0] == BIRDS[2]
 
 
 @pytest.mark.parametrize("path", BOTH)

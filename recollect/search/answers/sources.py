@@ -14,7 +14,7 @@ from recollect.memories import reading
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import MemoryQuery
 from recollect.model import Document, Hit, HitChunk, Tenant
-from recollect.search import ask
+from recollect.search import ask, hybrid, ranking
 from recollect.search.ask import Asked
 from recollect.search.duplicates import SaidBefore
 from recollect.search.hybrid import Query
@@ -91,7 +91,7 @@ class AnswerEvidence:
 def gather(app: App, tenant: Tenant, query: AnswerQuery) -> AnswerEvidence:
     """Search, choose and number. Not to be called in a transaction; raises as `ask.ask`."""
     warnings: dict[str, None] = {}
-    best: dict[tuple[str, int], tuple[Document, HitChunk]] = {}
+    best: dict[tuple[str, int], tuple[float, Document, HitChunk]] = {}
     memories: dict[str, AnswerSource] = {}
     for text in _texts(query):
         try:
@@ -123,7 +123,8 @@ def gather(app: App, tenant: Tenant, query: AnswerQuery) -> AnswerEvidence:
             )
         _keep(best, asked.reranked(hits))
         warnings.update(dict.fromkeys(asked.warnings))
-    found = sorted(best.values(), key=lambda one: -one[1].score)
+    ranked = sorted(best.values(), key=lambda one: -one[0])
+    found = [(document, chunk) for _, document, chunk in ranked]
     if not memories and not any(chunk.is_relevant for _, chunk in found):
         shown = _fitting(_distinct(found), query.tokens)[:SHOWN_WEAK]
         return AnswerEvidence(query, _numbered(shown), False, list(warnings))
@@ -163,17 +164,21 @@ def _found(
     return hits, asked.memories(tx, tenant, narrowed, LIKELY)
 
 
-def _keep(best: dict[tuple[str, int], tuple[Document, HitChunk]], hits: Sequence[Hit]) -> None:
-    """Of a text that changed since the last of several searches, nothing stays."""
+def _keep(
+    best: dict[tuple[str, int], tuple[float, Document, HitChunk]], hits: Sequence[Hit]
+) -> None:
+    """Each passage with its score as that would fall with its place, which compares over several
+    searches. Of a text that changed since the last of them, nothing stays."""
     texts = {hit.document.id: hit.document.indexed_revision for hit in hits}
-    for place, (document, _) in list(best.items()):
+    for place, (_, document, _) in list(best.items()):
         if texts.get(document.id, document.indexed_revision) != document.indexed_revision:
             del best[place]
-    for hit in hits:
-        for chunk in hit.chunks:
-            place = (hit.document.id, chunk.position)
-            if place not in best or chunk.score > best[place][1].score:
-                best[place] = (hit.document, chunk)
+    ranked = hybrid.passages(hits)
+    falling = ranking.falling([chunk.score for _, chunk in ranked])
+    for score, (document, chunk) in zip(falling, ranked, strict=True):
+        place = (document.id, chunk.position)
+        if place not in best or score > best[place][0]:
+            best[place] = (score, document, chunk)
 
 
 def _distinct(found: Sequence[tuple[Document, HitChunk]]) -> list[AnswerSource]:
