@@ -4,7 +4,8 @@ A service with default settings and without a language model is started; the doc
 are added to an organisation of their own, as a user adds them. Each question is asked by
 `POST /v3/search`, twice: with nothing but the question, which gives `rescored`, the order that
 users see; and with `limit` 50, whose passages carry their points by words (`lexical`) and by
-meaning (`similarity`), so that the earlier steps can be told from that answer:
+meaning (`similarity`), so that the earlier steps can be told from that answer. `POST /v4/search`
+gives the order of passages, whichever document they are of. The earlier steps:
 
 - `words`: the first 40 passages by words alone; `vectors`: by meaning alone
 - `plain`: reciprocal rank fusion of the two lists, which counts both alike (what this service did
@@ -48,11 +49,15 @@ ASKED_FOR = 50
 """documents of the answer that shows the parts"""
 DOCUMENTS = 10
 """that a default answer shows"""
+PASSAGES = 15
+"""that count where passages do"""
 SHOWN = 8_000
 """characters of passages that count"""
 RANK = 60
 """the constant of reciprocal rank fusion, as its authors chose it"""
 RESCORED = "rescored"
+ONE_BY_ONE = "one by one"
+"""the same as passages in one list"""
 STEPS = ("words", "vectors", "plain", "weighted", RESCORED)
 
 
@@ -79,8 +84,8 @@ class Passage:
     document: str
     content: str
     relevant: bool
-    lexical: float
-    similarity: float
+    lexical: float = 0.0
+    similarity: float = 0.0
 
     @cached_property
     def text(self) -> str:
@@ -170,9 +175,12 @@ def _figures(loaded: Loaded, one: Set, size: Size, suffix: str) -> Iterator[Figu
     answers = [(question, ask(loaded, question)) for question in asked]
     for name in one.measures:
         measured = MEASURES[name]
+        orders = {step: step for step in STEPS}
+        if name in BY_PASSAGES:
+            orders[RESCORED] = ONE_BY_ONE
         values = {
-            step: statistics.mean(measured(found[step], q, loaded.ids) for q, found in answers)
-            for step in STEPS
+            step: statistics.mean(measured(found[order], q, loaded.ids) for q, found in answers)
+            for step, order in orders.items()
         }
         single = max(values["words"], values["vectors"], 1e-9)
         for step, value in values.items():
@@ -217,7 +225,16 @@ def ask(loaded: Loaded, question: Question) -> dict[str, Ranked]:
         "plain": _plain(words, vectors),
         "weighted": _weighted(words, vectors, weight),
         RESCORED: _search(loaded.client, body),
+        ONE_BY_ONE: _one_by_one(loaded.client, body),
     }
+
+
+def _one_by_one(client: Client, body: Mapping[str, Any]) -> Ranked:
+    wanted = {**body, "searchMode": "documents", "threshold": 0, "limit": PASSAGES}
+    return [
+        Passage(one["documents"][0]["id"], one["chunk"], one["similarity"] >= ranking.RELEVANT)
+        for one in client.send("POST", "/v4/search", wanted)["results"]
+    ]
 
 
 def _search(client: Client, body: Mapping[str, Any]) -> Ranked:
@@ -338,6 +355,7 @@ MEASURES: Mapping[str, Callable[[Ranked, Question, Sequence[str]], float]] = {
     "mrr10": _mrr,
     "recall10": _recall,
 }
+BY_PASSAGES = ("answer1", "answer5", "turns5", "turns15")
 UNITS = {
     "hit1": "hit@1",
     "hit5": "hit@5",

@@ -326,6 +326,22 @@ def _stems_of(token: str, language: str) -> tuple[str, ...]:
     return tuple(_term(word, language if by == "latin" else by) for word, by in words)
 
 
+def held(
+    tokens: Iterable[str], language: str, words: Mapping[str, int], begun: Collection[str]
+) -> dict[str, tuple[int, ...]]:
+    """Which words the tokens of a text in that language hold; of those tokens that hold any.
+
+    `words`: their numbers by their terms; `begun`: the `beginnings` of these.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for token in tokens:
+        if beginning(token) in begun:
+            stems = stems_of(token, language)
+            if not words.keys().isdisjoint(stems):
+                found[token] = tuple(words[stem] for stem in stems if stem in words)
+    return found
+
+
 def sequence(token: str, language: str) -> list[str]:
     """The terms of one token of a text in that language, word by word in its order: not whole, and
     names of several capitals not in parts."""

@@ -278,16 +278,10 @@ class _Texts:
 
     def _held(self, cut: "_Cut") -> Mapping[str, tuple[int, ...]]:
         """Which words of the query the tokens of a text hold; of those tokens that hold any."""
-        language = cut.language
-        seen, held = self._known.setdefault(language, (set(), {}))
+        seen, held = self._known.setdefault(cut.language, (set(), {}))
         new = set(chain.from_iterable(tokens for _, tokens in cut.windows)) - seen
         seen |= new
-        words = self._words
-        for token in new:
-            if terms.beginning(token) in self._beginnings:
-                stems = terms.stems_of(token, language)
-                if not words.keys().isdisjoint(stems):
-                    held[token] = tuple(words[stem] for stem in stems if stem in words)
+        held |= terms.held(new, cut.language, self._words, self._beginnings)
         return held
 
     def _points(self, places: Sequence[tuple[int, int]], length: int) -> float:

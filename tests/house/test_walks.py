@@ -27,11 +27,14 @@ class Walk:
 
     def __init__(self) -> None:
         self.files: list[str] | None = None
+        self._begun = set[FrameType]()
 
     def hook(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and self.files is not None:
+        # A coroutine, or a generator, that goes on after a pause is told as a call, too.
+        if event == "call" and self.files is not None and frame not in self._begun:
             path = frame.f_code.co_filename
             if path.startswith(HOUSE):
+                self._begun.add(frame)
                 self.files.append(path.removeprefix(HOUSE))
 
     def through(self, way: str, go: Callable[[], None], times: int = 1) -> None:
@@ -47,6 +50,7 @@ class Walk:
         finally:
             sys.setprofile(None)
             self.files = None
+            self._begun.clear()
         passed = [file for file, _ in groupby(files)]
         rooms = {file.partition("/")[0] for file in passed if "/" in file}
         counted = len(rooms), len(set(passed)), len(passed)
