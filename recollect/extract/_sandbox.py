@@ -366,8 +366,11 @@ class Sandbox:
                 self._end(child)
                 raise Transient("extraction was stopped") from gone
             # It may have ended for lack of work just when this came; only a new one cannot. Or what
-            # it read before is to blame.
-            if (child.rested and status == 0) or self._may_ask_again(child, intake):
+            # it read before is to blame, or a machine without memory, which kills any process.
+            was_killed = status == -signal.SIGKILL and not again
+            if (child.rested and status == 0) or self._may_ask_again(
+                child, intake, was_killed=was_killed
+            ):
                 self._end(child)
                 return self._ask(job, blob, intake, owner, again=True)
             raise self._post_mortem(child, status, job, blob) from gone
@@ -391,9 +394,12 @@ class Sandbox:
             self._end(child)
         return reply
 
-    def _may_ask_again(self, child: ReadingChild, intake: Intake | None) -> bool:
-        """Whether what went wrong may be the doing of another file that the child read before."""
-        return child.files > 0 and (intake is None or not intake.members)
+    def _may_ask_again(
+        self, child: ReadingChild, intake: Intake | None, *, was_killed: bool = False
+    ) -> bool:
+        """Whether what went wrong may not be the doing of this file, but of another one that the
+        child read before, or of who killed it."""
+        return (child.files > 0 or was_killed) and (intake is None or not intake.members)
 
     def _rest(self, child: ReadingChild) -> None:
         """Keep it for what comes next; no more than may work at once."""
@@ -503,7 +509,7 @@ class Sandbox:
                 if isinstance(error, PipeClosed) and was_there:
                     self._forget(zygote, heavy=heavy)
                     continue
-                words = last_words(zygote.errors) or words
+                words = last_words(zygote.errors) or words or "it was ended from outside"
                 self._forget(zygote, heavy=heavy)
                 raise Unavailable(
                     f"the extraction process does not start: {words[-500:]}"
@@ -562,9 +568,15 @@ class Sandbox:
         self._end(child)
         if status in (-signal.SIGXCPU, -signal.SIGALRM):
             return _timeout(blob, f"{job.cpu_seconds} s of processor time")
-        if status == -signal.SIGKILL or any(sign in words for sign in _OUT_OF_MEMORY):
+        if any(sign in words for sign in _OUT_OF_MEMORY):
             error = Permanent(
                 f"{_called(blob)} cannot be read: it needs more memory than is allowed",
+                code="extraction_memory",
+            )
+        elif status == -signal.SIGKILL:
+            error = Permanent(
+                f"{_called(blob)} cannot be read: its reader was killed, which the system does when"
+                " the machine runs out of memory",
                 code="extraction_memory",
             )
         else:
