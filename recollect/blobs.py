@@ -21,7 +21,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from recollect.errors import Permanent, SetupError, Unavailable
+from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable
 from recollect.model import OrgId
 
 NOTE = ".store"
@@ -32,6 +32,7 @@ _PART = ".part"
 """The ending of what is being written."""
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Blobs(Protocol):
@@ -205,7 +206,9 @@ class FolderBlobs:
                 if folder == self._root:
                     break
         except OSError as error:
-            raise Unavailable(f"cannot write to the blob folder: {error.strerror}") from error
+            code = DISK_FULL if error.errno in _NO_ROOM else "dependency_down"
+            words = f"cannot write to the blob folder: {error.strerror}"
+            raise Unavailable(words, code=code) from error
 
     def get(self, key: str) -> bytes:
         try:

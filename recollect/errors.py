@@ -127,7 +127,7 @@ class Unavailable(Transient):
 
 
 DISK_FULL = "disk_full"
-"""`code` of an Unavailable: the database has no room left to write to."""
+"""`code` of an Unavailable: the database, or the folder of files, has no room left."""
 
 
 class Contended(Unavailable):

@@ -96,7 +96,7 @@ def unavailable(request: Request, error: Exception) -> Response:
         return answer(request, 503, "Service unavailable", details, headers=headers)
     details = "something that the service needs does not answer; try again in a moment"
     if isinstance(error, Unavailable) and error.code == DISK_FULL:
-        details = "the disk of the database is full: nothing can be stored until there is room"
+        details = "the disk is full: nothing can be stored until there is room"
     return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

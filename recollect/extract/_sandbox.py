@@ -57,6 +57,7 @@ SMALL = 4_000_000
 """Bytes of a file after which its child may read another: larger ones leave much memory in use."""
 _PROGRAM = "from recollect.extract._child import serve; serve()"
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "bad_alloc", "out of memory")
+_TOO_MUCH = "it needs more memory than is allowed"
 
 
 class Sandbox:
@@ -279,7 +280,7 @@ class Sandbox:
         if reply.needs_heavy:
             raise _crash(blob, job)
         if reply.code:
-            reason = reply.message or "its extraction needs more memory than is allowed"
+            reason = reply.message or _TOO_MUCH
             raise Permanent(f"{_called(blob)} cannot be read: {reason}", code=reply.code)
         return reply
 
@@ -366,8 +367,9 @@ class Sandbox:
                 self._end(child)
                 raise Transient("extraction was stopped") from gone
             # It may have ended for lack of work just when this came; only a new one cannot. Or what
-            # it read before is to blame.
-            if (child.rested and status == 0) or self._may_ask_again(child, intake):
+            # it read before is to blame, or a machine out of memory, which kills any process.
+            killed = status == -signal.SIGKILL and not again
+            if (child.rested and status == 0) or self._may_ask_again(child, intake, killed=killed):
                 self._end(child)
                 return self._ask(job, blob, intake, owner, again=True)
             raise self._post_mortem(child, status, job, blob) from gone
@@ -376,7 +378,7 @@ class Sandbox:
             raise _timeout(blob, f"{job.wall_seconds:.0f} s") from late
         except (msgspec.DecodeError, ValueError) as error:
             self._end(child)
-            if self._may_ask_again(child, intake):
+            if self._may_ask_again(child, intake, killed=False):
                 return self._ask(job, blob, intake, owner, again=True)
             raise _crash(blob, job) from error
         except BaseException:  # an interrupt
@@ -391,9 +393,9 @@ class Sandbox:
             self._end(child)
         return reply
 
-    def _may_ask_again(self, child: ReadingChild, intake: Intake | None) -> bool:
-        """Whether what went wrong may be the doing of another file that the child read before."""
-        return child.files > 0 and (intake is None or not intake.members)
+    def _may_ask_again(self, child: ReadingChild, intake: Intake | None, *, killed: bool) -> bool:
+        """Whether something else than this file may be to blame for what went wrong."""
+        return (child.files > 0 or killed) and (intake is None or not intake.members)
 
     def _rest(self, child: ReadingChild) -> None:
         """Keep it for what comes next; no more than may work at once."""
@@ -503,7 +505,7 @@ class Sandbox:
                 if isinstance(error, PipeClosed) and was_there:
                     self._forget(zygote, heavy=heavy)
                     continue
-                words = last_words(zygote.errors) or words
+                words = last_words(zygote.errors) or words or "it was ended from outside"
                 self._forget(zygote, heavy=heavy)
                 raise Unavailable(
                     f"the extraction process does not start: {words[-500:]}"
@@ -562,11 +564,10 @@ class Sandbox:
         self._end(child)
         if status in (-signal.SIGXCPU, -signal.SIGALRM):
             return _timeout(blob, f"{job.cpu_seconds} s of processor time")
-        if status == -signal.SIGKILL or any(sign in words for sign in _OUT_OF_MEMORY):
-            error = Permanent(
-                f"{_called(blob)} cannot be read: it needs more memory than is allowed",
-                code="extraction_memory",
-            )
+        killed = status == -signal.SIGKILL
+        if killed or any(sign in words for sign in _OUT_OF_MEMORY):
+            why = "its reader was killed, as by a system out of memory" if killed else _TOO_MUCH
+            error = Permanent(f"{_called(blob)} cannot be read: {why}", code="extraction_memory")
         else:
             error = _crash(blob, job)
         error.add_note(words)

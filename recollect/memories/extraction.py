@@ -250,7 +250,8 @@ def _vectors(app: App, texts: Sequence[str]) -> list[NDArray[Any] | None]:
 
 
 def _fact(claim: DreamClaim, book: _Book, draft: Draft, vector: NDArray[Any] | None) -> Fact:
-    temporal: dict[str, Any] = {"documentDate": book.written.isoformat()}
+    written = book.written.astimezone(UTC).isoformat(timespec="milliseconds")
+    temporal: dict[str, Any] = {"documentDate": written.replace("+00:00", "Z")}
     if draft.events:
         temporal["eventDate"] = list(draft.events)
     return Fact(

@@ -58,6 +58,7 @@ def has_ended(child):
         ("boast", "extraction_crashed"),
         ("spin", "extraction_timeout"),
         ("eat-unnoticed", "extraction_memory"),
+        ("killed", "extraction_memory"),
         ("recurse", "unreadable_content"),
         ("refuse it is locked", "encrypted_file"),
     ],
@@ -69,6 +70,24 @@ def test_a_file_that_breaks_its_reader_fails_alone(strict, words, code):
     assert caught.value.code == code
     assert '"x.rogue"' in str(caught.value)
     assert _works(strict)
+
+
+def test_a_file_whose_reader_is_killed_is_read_again(strict):
+    """As by a system without memory, which takes whichever process it likes."""
+
+    def kill():
+        for zygote in psutil.Process().children():
+            for reader in zygote.children():
+                with suppress(psutil.NoSuchProcess):
+                    if sum(reader.cpu_times()[:2]) >= 0.2:  # it reads: those that wait use none
+                        reader.kill()
+                        return True
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(deed, strict, "burn 0.6")
+        eventually(kill)
+        assert reading.result() == "done None"
 
 
 def test_a_reader_that_waits_for_ever_is_ended():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect.blobs import NOTE, FolderBlobs, is_new, keeps_any, new_key, open_blobs
-from recollect.errors import Permanent, SetupError, Unavailable
+from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable
 from recollect.model import OrgId
 
 
@@ -111,3 +111,14 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path):
         blobs.put("org/aa/file", b"bytes")
 
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {NOTE}
+
+
+def test_a_full_disk_is_told_from_a_folder_that_is_away(tmp_path: Path):
+    blobs = FolderBlobs(tmp_path)
+    (tmp_path / "org/aa").mkdir(parents=True)
+    (tmp_path / "org/aa/file.part").symlink_to("/dev/full")
+
+    with pytest.raises(Unavailable, match="No space left") as caught:
+        blobs.put("org/aa/file", b"bytes")
+
+    assert caught.value.code == DISK_FULL

@@ -314,6 +314,10 @@ def _abort(_: str) -> None:
     os.abort()
 
 
+def _killed(_: str) -> None:
+    signal.raise_signal(signal.SIGKILL)
+
+
 def _spin(_: str) -> None:
     while True:
         pass
@@ -531,6 +535,7 @@ DEEDS = {
     "descriptors": _descriptors,
     "segfault": _segfault,
     "abort": _abort,
+    "killed": _killed,
     "spin": _spin,
     "burn": _burn,
     "hang": _hang,
