@@ -2,9 +2,10 @@
 
 import logging
 import select
+import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 
 import pgvector.psycopg
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
@@ -30,6 +32,19 @@ class Tx(psycopg.Connection[DictRow]):
 
     made_due = False
     """whether it has workers woken once it commits"""
+
+    def execute_planned(
+        self, statement: sql.Composed, parameters: Mapping[str, object]
+    ) -> psycopg.Cursor[DictRow]:
+        """Execute with the plan that this connection made for any parameters, when the statement
+        came first: for one that is best executed in the same way always. To plan a long statement
+        takes longer than to execute it. From here on, the transaction has such plans."""
+        self.execute("set local plan_cache_mode = force_generic_plan")
+        self.prepare_threshold = sys.maxsize  # None would forbid it, for this statement, too
+        try:
+            return self.execute(statement, parameters, prepare=True)
+        finally:
+            self.prepare_threshold = None
 
 
 Answer = TypeVar("Answer")
@@ -114,7 +129,8 @@ class Database:
             kwargs={
                 "autocommit": True,
                 "row_factory": dict_row,
-                # force_custom_plan: a generic plan cannot know how common a tag or a word is.
+                # force_custom_plan: a generic plan cannot know how common a tag or a word is; where
+                # that does not matter, see `Tx.execute_planned`.
                 "prepare_threshold": None,
                 "connect_timeout": int(CONNECT_TIMEOUT),
                 **line(url),

@@ -394,7 +394,7 @@ class Sandbox:
         return reply
 
     def _may_ask_again(self, child: ReadingChild, intake: Intake | None, *, killed: bool) -> bool:
-        """Whether something else than this file may be to blame for what went wrong."""
+        """Whether what went wrong may not be the fault of this file."""
         return (child.files > 0 or killed) and (intake is None or not intake.members)
 
     def _rest(self, child: ReadingChild) -> None:

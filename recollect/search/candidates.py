@@ -388,7 +388,10 @@ class Candidates:
                 "null::float8" if query.vector is None else statements.SIMILARITY
             ).format(**blanks),
         )
-        return self._tx.execute(
+        # Within a tag, words are looked up and its documents compared, however many there are.
+        is_usual = self._within and not (way.narrowed or way.shared or way.walk)
+        execute = self._tx.execute_planned if is_usual and self._shards == 1 else self._tx.execute
+        return execute(
             statement,
             {
                 **self._parameters,
