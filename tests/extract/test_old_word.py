@@ -174,6 +174,24 @@ def test_an_rtf_says_what_its_programs_show(read, written, shown):
     assert read(rb"{\rtf1\ansi %s\par}" % written).text == shown
 
 
+@pytest.mark.parametrize(
+    ("instruction", "address"),
+    [
+        (rb'HYPERLINK "http://x.test/\'e4/\u1103?"', "http://x.test/%C3%A4/%D1%8F"),
+        (rb'HYPERLINK "http://x.test/a" \\o "a \'e4" \\t "_blank"', "http://x.test/a"),
+        (rb'HYPERLINK "http://x.test/a" \\l "part"', "http://x.test/a#part"),
+        (rb'HYPERLINK \\l "part"', "#part"),
+        (rb'{\lang7 HYPERLINK "http://x.test" }{{\*\datafield 00d0c9ea\n79f9}}', "http://x.test"),
+        (rb"HYPERLINK mailto:a@b.test", "mailto:a@b.test"),
+    ],
+)
+def test_a_link_of_an_rtf_leads_where_it_does(read, instruction, address):
+    field = rb"{\field{\*\fldinst %s}{\fldrslt caf\'e9 \u1103?}}" % instruction
+    text = read(rb"{\rtf1\ansi\ansicpg1252 a %s b\par}" % field).text
+
+    assert text == f"a [caf\u00e9 \u044f]({address}) b"
+
+
 def test_an_rtf_of_an_old_macintosh_is_read_in_its_code_page(read):
     assert read(rb"{\rtf1\mac caf\'8e\par}").text == "café"
 
