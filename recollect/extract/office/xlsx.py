@@ -12,11 +12,12 @@ from recollect.extract import _xml, _zip
 from recollect.extract.office import _ooxml, _table
 from recollect.model import Blob, Extracted
 
-_DATE, _PERCENT = "date", "percent"
+_DATE, _TIME, _PERCENT = "date", "time", "percent"
 # Formats that a file uses without describing them (ECMA-376 part 1, 18.8.30).
 BUILT_IN = {
     **dict.fromkeys((9, 10), _PERCENT),
-    **dict.fromkeys((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)), _DATE),
+    **dict.fromkeys((*range(14, 23), *range(27, 37), *range(50, 59)), _DATE),
+    **dict.fromkeys((*range(18, 22), 45, 47), _TIME),
     46: "hours",
 }
 _ELAPSED = {"[h": "hours", "[m": "minutes", "[s": "seconds"}
@@ -32,6 +33,8 @@ _UNSHOWN = re.compile(r'_.|\[[^\]]*\]|["\\]')
 _LONGEST_CODE = 255
 """characters, of which Excel writes no more"""
 
+_NO_DAY, _FIRST_YEAR = 60, 366
+"""days; a time of day whose number is not beyond them is a sum of times, and has no date"""
 _LONGEST = 1e9
 """days; a larger number under a format of a length of time stays a number"""
 
@@ -63,21 +66,32 @@ def value_text(value: float, format: str | None, epoch: datetime) -> str:
     """A number as its cell shows it: a date, a time, a length of time, a percentage, the number."""
     if format == _PERCENT:
         return f"{value * 100:.10g}%"
-    if format == _DATE:
+    if format in (_DATE, _TIME):
         try:
-            moment = epoch + timedelta(seconds=round(value * 86_400))
+            return _moment(round(value * 86_400), format, epoch)
         except OverflowError:
             return _table.number_text(value)
-        if 0 <= value < 1:
-            return moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
-        if moment.time() == datetime.min.time():
-            return moment.date().isoformat()
-        return moment.isoformat(" ", "seconds")
     if format and "0" in format:
         return _masked(value, format)
     if format in _ELAPSED.values() and abs(value) < _LONGEST:
         return ("-" if value < 0 else "") + _elapsed(round(abs(value) * 86_400), format)
     return _table.number_text(value)
+
+
+def _moment(seconds: int, format: str, epoch: datetime) -> str:
+    """Excel takes 1900 for a leap year: of its days before 1 March each is one later than by the
+    epoch, and the 60th is none of the calendar."""
+    days, rest = divmod(seconds, 86_400)
+    from_1900 = epoch.year < 1900
+    clock = (epoch + timedelta(seconds=rest)).time()
+    if (days == 0 and from_1900) or (format == _TIME and 0 <= days < _FIRST_YEAR):
+        return clock.strftime("%H:%M:%S" if clock.second else "%H:%M")
+    if from_1900 and days == _NO_DAY:
+        day = "1900-02-29"
+    else:
+        early = from_1900 and 0 < days < _NO_DAY
+        day = (epoch + timedelta(days=days + early)).date().isoformat()
+    return f"{day} {clock.isoformat()}" if rest else day
 
 
 def _masked(value: float, mask: str) -> str:
@@ -103,8 +117,8 @@ def _elapsed(seconds: int, unit: str | None) -> str:
 
 
 def format_of(code: str) -> str | None:
-    """What a number format makes of a number: `date`, `hours`, `percent`, a mask with the zeros
-    that lead (`000-00-0000`), or nothing special."""
+    """What a number format makes of a number: `date`, `time`, `hours`, `percent`, a mask with the
+    zeros that lead (`000-00-0000`), or nothing special."""
     if len(code) > _LONGEST_CODE:
         return None
     pattern = _NOT_A_PATTERN.sub("", code).lower()
@@ -113,14 +127,14 @@ def format_of(code: str) -> str | None:
     if "%" in pattern:
         return _PERCENT
     if re.search("[dmyhs]", pattern):
-        return _DATE
+        return _DATE if re.search("[dyge]|mmm|^[^hs]*$", pattern) else _TIME
     padded = _CODE.match(code)
     mask = _UNSHOWN.sub("", padded[0]) if padded else ""
     return mask if mask.count("0") > 1 else None
 
 
 def epoch(from_1904: bool) -> datetime:
-    # Excel takes 1900 for a leap year, so the day before 1 March 1900 is one off.
+    # Of days from 1 March 1900 on.
     return datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 - has none
 
 
