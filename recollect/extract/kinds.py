@@ -289,6 +289,17 @@ KINDS = (
         sample=b"WEBVTT\n\n00:01.000 --> 00:02.000\na\n",
     ),
     Kind(
+        "ical",
+        f"{HERE}.text.ical",
+        frozenset(
+            {"text/calendar", "text/vcard", "text/x-vcard", ".ics", ".ical", ".vcf", ".vcard"}
+        ),
+        _magic.ical,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b"BEGIN:VCARD\nFN:a\nEND:VCARD\n",
+    ),
+    Kind(
         "text",
         f"{HERE}.text.text",
         frozenset(
