@@ -103,6 +103,10 @@ def ods(head: bytes) -> bool | None:
     return _zip.sniff(head, _zip.ODS)
 
 
+def odp(head: bytes) -> bool | None:
+    return _zip.sniff(head, _zip.ODP)
+
+
 def epub(head: bytes) -> bool | None:
     return _zip.sniff(head, _zip.EPUB)
 

@@ -143,6 +143,7 @@ KINDS = (
     Kind(
         "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc"}), _magic.doc
     ),
+    Kind("odp", f"{HERE}.office.odp", frozenset({_zip.ODP, ".odp"}), _magic.odp, is_light=True),
     Kind("ods", f"{HERE}.office.ods", frozenset({_zip.ODS, ".ods"}), _magic.ods, is_light=True),
     Kind("odt", f"{HERE}.office.odt", frozenset({_zip.ODT, ".odt"}), _magic.odt),
     Kind(

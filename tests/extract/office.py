@@ -145,7 +145,7 @@ def odf(kind: str, body: str, styles: str = "", *, manifest: str = "", title: st
         f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
         for prefix, name in {
             "office": "office", "table": "table", "text": "text", "style": "style", "meta": "meta",
-            "draw": "drawing", "svg": "svg-compatible",
+            "draw": "drawing", "svg": "svg-compatible", "presentation": "presentation",
         }.items()
     )  # fmt: skip
     return packed(
