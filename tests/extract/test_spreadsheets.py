@@ -183,6 +183,23 @@ def test_shared_texts_are_read_without_their_reading_aids(read):
     )
 
 
+def test_texts_within_a_cell_are_read_without_their_reading_aids(read):
+    cell = '<c t="inlineStr"><is><t>豊田</t><rPh><t>とよた</t></rPh><r><t>市</t></r></is></c>'
+    sheet = f"<worksheet><sheetData><row>{cell}</row></sheetData></worksheet>"
+
+    assert read(office.raw_xlsx(sheet)).text == "## S\n\n豊田市"
+
+
+def test_dates_of_a_strict_file_read_as_those_of_others(read):
+    values = ["2024-02-05", "2024-02-05T00:00:00.000", "2024-02-05T09:30:00.000"]
+    row = "".join(f'<c t="d"><v>{value}</v></c>' for value in values)
+    sheet = f"<worksheet><sheetData><row>{row}</row></sheetData></worksheet>"
+
+    assert read(office.raw_xlsx(sheet)).text.endswith(
+        "column 1: 2024-02-05; column 2: 2024-02-05; column 3: 2024-02-05 09:30:00"
+    )
+
+
 def test_characters_that_xml_does_not_have_are_themselves(read):
     data = office.xlsx({"S": [["Note", "Plain"], ["one_x000D_\ntwo_x0041_", "_x_ x000D_"]]})
 

@@ -30,6 +30,8 @@ _CODE = re.compile(r"""(?:[-+() 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\])*+
 """The format of a number with leading zeros, such as `00000` or `000-00-0000`."""
 _UNSHOWN = re.compile(r'_.|\[[^\]]*\]|["\\]')
 
+_MIDNIGHT = re.compile(r"T00:00:00(?:\.0+)?Z?$|(?<=:\d\d)\.0+(?=Z?$)")
+
 _LONGEST_CODE = 255
 """characters, of which Excel writes no more"""
 
@@ -38,7 +40,7 @@ _NO_DAY, _FIRST_YEAR = 60, 366
 _LONGEST = 1e9
 """days; a larger number under a format of a length of time stays a number"""
 
-_TAGS = _xml.Tags("row", "c", "v", "t", "f")
+_TAGS = _xml.Tags("row", "c", "v", "t", "f", "rPh")
 
 
 def extract(blob: Blob) -> Extracted:
@@ -235,6 +237,7 @@ class _Rows:
         self._value: list[str] = []
         self._formula: list[str] = []
         self._sink: list[str] | None = None
+        self._aid = False
 
     def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Row]:
         for _ in _xml.written(pieces, self._start, self._end, self._text):
@@ -253,9 +256,11 @@ class _Rows:
             self._value.clear()
             self._formula.clear()
         elif tag in ("v", "t"):
-            self._sink = self._value
+            self._sink = None if self._aid else self._value
         elif tag == "f":
             self._sink = self._formula
+        elif tag == "rPh":
+            self._aid = True
         elif tag == "row":
             self._row = _number(attributes.get("r")) or self._row + 1
             self._column = -1
@@ -273,6 +278,8 @@ class _Rows:
                 width = columns[-1] - columns[0] + 1
                 self._ready.append(_table.Row(self._row, columns, self._texts, width))
             self._columns, self._texts = [], []
+        elif tag == "rPh":
+            self._aid = False
 
     def _text(self, piece: str) -> None:
         if self._sink is not None:
@@ -287,6 +294,8 @@ class _Rows:
             return self._strings[number] if 0 <= number < len(self._strings) else ""
         if self._type == "b":
             return "TRUE" if value == "1" else "FALSE"
+        if self._type == "d":  # as ISO 8601 has it
+            return _MIDNIGHT.sub("", value).replace("T", " ")
         if self._type != "n":
             return " ".join(_ooxml.unescaped(value).split())
         try:
