@@ -173,6 +173,26 @@ def odt(*paragraphs: str) -> bytes:
     return odf("text", body)
 
 
+def odp(slides: Sequence[tuple[str, Sequence[str]]], notes: str = "") -> bytes:
+    """Slides of a title and bullets, each with the same notes."""
+
+    def frame(kind: str, text: str) -> str:
+        box = f"<draw:text-box>{text}</draw:text-box>"
+        return f'<draw:frame presentation:class="{kind}">{box}</draw:frame>'
+
+    pages = [
+        frame("title", f"<text:p>{escape(title)}</text:p>")
+        + frame("outline", "".join(f"<text:list>{_item(line)}</text:list>" for line in lines))
+        for title, lines in slides
+    ]
+    said = f"<presentation:notes>{frame('notes', f'<text:p>{notes}</text:p>')}</presentation:notes>"
+    return odf("presentation", "".join(f"<draw:page>{page}{said}</draw:page>" for page in pages))
+
+
+def _item(line: str) -> str:
+    return f"<text:list-item><text:p>{escape(line)}</text:p></text:list-item>"
+
+
 def pptx(
     slides: Sequence[tuple[str, Sequence[str]]],
     *,
