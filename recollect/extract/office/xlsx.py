@@ -82,7 +82,7 @@ def value_text(value: float, format: str | None, epoch: datetime) -> str:
 
 def _moment(seconds: int, format: str, epoch: datetime) -> str:
     """Excel takes 1900 for a leap year: of its days before 1 March each is one later than by the
-    epoch, and the 60th is none of the calendar."""
+    epoch, and the 60th is not in the calendar."""
     days, rest = divmod(seconds, 86_400)
     from_1900 = epoch.year < 1900
     clock = (epoch + timedelta(seconds=rest)).time()
