@@ -11,7 +11,6 @@ from recollect.extract._text import TEXT_BYTES, clean_line, decode
 from recollect.model import Blob, Extracted
 
 _FOLD = re.compile(rb"(?:\r\n?|\n)[ \t]")
-_LINE_END = re.compile(r"\r\n?|\n")
 _LINE = re.compile(r'(?:[\w-]+\.)?([A-Za-z][\w-]*)((?:;(?:[^:;"]|"[^"]*")*+)*+):(.*)', re.DOTALL)
 _PARAMETER = re.compile(r';([\w-]+)(?:=((?:[^;"]|"[^"]*")*+))?')
 _ESCAPED = re.compile(r"\\([\\,;:nN])")
@@ -107,7 +106,7 @@ def _properties(data: bytes, mime: str | None) -> Iterator[_Property]:
         text = _FOLD.sub(b"", decode(data, mime).encode()).decode()
     else:
         text = decode(_FOLD.sub(b"", data), mime)
-    lines = iter(_LINE_END.split(text))
+    lines = _lines(text.replace("\r\n", "\n").replace("\r", "\n"))
     found: re.Match[str] | None = None
     value: list[str] = []
     for line in chain(lines, ("END:",)):
@@ -121,6 +120,16 @@ def _properties(data: bytes, mime: str | None) -> Iterator[_Property]:
         if "QUOTED-PRINTABLE" in found[2].upper():
             while value[-1].endswith("="):
                 value.append(next(lines, ""))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Without a list of all."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end + 1
 
 
 def _property(found: re.Match[str], value: str) -> _Property:
