@@ -120,7 +120,11 @@ def test_hours_beyond_a_day_read_as_they_are_shown(read):
         (60, "yyyy-mm-dd", "1900-02-29"), (61, "yyyy-mm-dd", "1900-03-01"),
         (1.25, "h:mm", "06:00"), (2, "hh:mm:ss AM/PM", "00:00"),
         (45000.25, "h:mm", "2023-03-15 06:00:00"),
+        (0.00123456, "mm:ss.0", "00:01:46.7"), (0.00123456, "[mm]:ss.00", "1:46.67"),
+        (45000.00123456, "yyyy-mm-dd hh:mm:ss.0", "2023-03-15 00:01:46.7"),
+        (0.5, "mm:ss.0", "12:00"), (1.5, "[h]:mm:ss.000", "36:00"),
         (0, "h:mm", "00:00"), (3e9, "yyyy-mm-dd", "3000000000"),
+        (1e307, "hh:mm:ss.000", "1e+307"), (4e6, "h:mm", "4000000"),
     ],
 )  # fmt: skip
 def test_early_dates_and_times_of_day_read_as_excel_shows_them(read, number, format, shown):
@@ -382,7 +386,8 @@ def test_an_ole_chain_that_loops_ends():
     ("code", "kind"),
     [
         ("yyyy-mm-dd", "date"), ("[h]:mm:ss", "hours"), ("d/m/yy h:mm AM/PM", "date"),
-        ("h:mm", "time"), ("[$-F400]h:mm:ss AM/PM", "time"), ("mm:ss.0", "time"), ("mmm h", "date"),
+        ("h:mm", "time"), ("[$-F400]h:mm:ss AM/PM", "time"), ("mm:ss.0", "time."),
+        ("hh:mm:ss.000", "time..."), ("[ss].00", "seconds.."), ("mmm h", "date"),
         ("mm", "date"), ("[mm]:ss", "minutes"), ("[ss]", "seconds"), ("0.00;[Magenta]-0.00", None),
         ("0%", "percent"), ("0.00%;[Red]-0.00%", "percent"),
         ("General", None), ('0.00 "days"', None), ("#,##0.00_);[Red](#,##0.00)", None),
