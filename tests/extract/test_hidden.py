@@ -1,5 +1,8 @@
 """Text that no reader sees is left out or named, never passed off as what the document says."""
 
+from io import BytesIO
+from zipfile import ZipFile
+
 import pytest
 from docx.enum.style import WD_STYLE_TYPE
 from docx.oxml import parse_xml
@@ -385,6 +388,16 @@ def test_hidden_text_of_an_opendocument_text_is_left_out_and_counted(read, veile
 
     assert extracted.text == "a\n\nb"
     assert list(extracted.warnings) == ["Hidden text was left out (6 characters)."]
+
+
+def test_a_named_style_of_an_opendocument_text_hides_as_well(read):
+    text = office.odf("text", '<text:p>a</text:p><text:p text:style-name="T1">unseen</text:p>')
+    with ZipFile(BytesIO(text)) as parts:
+        content = {name: parts.read(name) for name in parts.namelist()}
+    spaces = 'xmlns:style="s" xmlns:text="t"'
+    styles = f"<styles {spaces}>{_HIDDEN_STYLE}</styles>"
+
+    assert read(office.packed({**content, "styles.xml": styles}), "a.odt").text == "a"
 
 
 def test_what_an_opendocument_text_shows_is_read(read):

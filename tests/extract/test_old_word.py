@@ -9,6 +9,7 @@ from recollect.errors import Permanent
 from tests.extract import office, samples
 
 WORDS = "Die Äpfel sind reif – „sehr“ süß, und kosten 1,20 €."
+_XLINK = "http://www.w3.org/1999/xlink"
 RICH = rb"{\rtf1\ansi\ansicpg1252{\info{\title \'c4pfel & Birnen}}"
 
 
@@ -100,6 +101,41 @@ def test_each_note_of_an_odt_stands_where_its_reference_does(read):
         "# Fruit\n\nApples[^1] and pears[^2].\n\nPlums[^3][^comment1]\n\n"
         "[^1]: Ripe\n\nSweet\n\n[^2]:\n\n- Red\n\n[^3]:\n\n[^comment1]: Which?"
     )
+
+
+def _formula(number: int, anchor: str) -> str:
+    return (
+        f'<draw:frame text:anchor-type="{anchor}"><draw:object xmlns:xlink="{_XLINK}"'
+        f' xlink:href="./F{number}"/></draw:frame>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            f"<text:p>with {_formula(0, 'as-char')} and {_formula(1, 'as-char')} in it</text:p>"
+            f"<text:p>{_formula(2, 'paragraph')}</text:p><text:p>end</text:p>",
+            "with $x$ and $y$ in it\n\n$$z$$\n\nend",
+        ),
+        (
+            f"<text:p>one {_formula(0, 'as-char')}<text:note><text:note-body><text:p>so "
+            f"{_formula(1, 'as-char')}</text:p></text:note-body></text:note></text:p>",
+            None,
+        ),
+    ],
+)
+def test_an_equation_of_an_odt_stays_in_its_line(read, body, text):
+    with zipfile.ZipFile(io.BytesIO(office.odf("text", body))) as parts:
+        content = {name: parts.read(name) for name in parts.namelist()}
+    for number, letter in enumerate("xyz"):
+        content[f"F{number}/content.xml"] = (
+            f'<math xmlns="http://www.w3.org/1998/Math/MathML"><mi>{letter}</mi></math>'
+        ).encode()
+    found = read(office.packed(content), "a.odt").text
+
+    assert found == text if text else found.count("x") == found.count("y") == 1
+    assert "\U0010fffc" not in found
 
 
 def test_reading_aids_do_not_break_the_words_of_an_odt(read):

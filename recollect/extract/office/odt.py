@@ -4,12 +4,12 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from xml.parsers import expat
 
 from recollect.errors import Permanent
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _odf, _office
+from recollect.extract.office import _odf, _office, _plain_docx
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -17,7 +17,14 @@ _CONTENT = "content.xml"
 _PARAGRAPHS = ("text:p", "text:h")
 _NOTES = {"text:note": "", "office:annotation": "comment"}
 _BLOCKS = frozenset({*_PARAGRAPHS, "text:list", "table:table"})
-_NEEDS = (b"<draw:", b"<text:s", b"<text:note", b"<office:annotation", b"<text:ruby")
+_NEEDS = (
+    b"<draw:",
+    b"<text:s",
+    b"<text:note",
+    b"<office:annotation",
+    b"<text:ruby",
+    b"<text:section",
+)
 _STYLES = "styles.xml"
 _HIDES = b"display="
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
@@ -30,22 +37,28 @@ _MOST_SPACES = 100
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
-    styles = package.read(_STYLES) if _STYLES in package.names else b""
-    if not any(need in source for need in (*_NEEDS, _HIDES)):
+    hiding: set[str] = set()
+    for part in (_STYLES, _CONTENT):
+        if part in package.names and _HIDES in (styles := package.read(part)):
+            hiding |= _hiding(styles)
+    if not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
-    rewriting = _rewritten(source, _hiding(styles) if _HIDES in styles else ())
+    rewriting = _rewritten(source, hiding)
     plain = rewriting.whole()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name in package.names:
             if name.endswith(".xml"):  # pictures tell nothing, and may be damaged
                 archive.writestr(name, plain if name == _CONTENT else package.read(name))
+    read = _plain_docx.Plain({}, rewriting.equations, ())
     extracted = _office.read(out.getvalue(), _zip.ODT)
     warnings = _page.hidden_warnings(rewriting.hidden)
-    return Extracted(extracted.text, title=extracted.title, warnings=warnings)
+    return Extracted(
+        read.finished(extracted.text), title=read.title(extracted.title), warnings=warnings
+    )
 
 
-def _hiding(styles: bytes) -> Iterable[str]:
+def _hiding(styles: bytes) -> set[str]:
     """Names of styles that hide what has them."""
     found: set[str] = set()
     style = ""
@@ -61,15 +74,13 @@ def _hiding(styles: bytes) -> Iterable[str]:
     return found
 
 
-def _rewritten(source: bytes, hiding: Iterable[str]) -> "_Rewriting":
+def _rewritten(source: bytes, hiding: Collection[str]) -> "_Rewriting":
     """The same without what xberg does not understand (OpenDocument 1.3 part 3): it drops spaces
     (6.1.3) and groups of shapes (10.3.15), reads boxes within a paragraph (10.4.3) twice, refers
     to notes (6.3, 14.1) where they are not, and breaks words with their reading aids (6.4).
     """
     parser = expat.ParserCreate()
-    rewriting = _Rewriting(
-        source, parser, {*hiding, *_hiding(source)} if _HIDES in source else {*hiding}
-    )
+    rewriting = _Rewriting(source, parser, hiding)
     parser.StartElementHandler = rewriting.start
     parser.EndElementHandler = rewriting.end
     parser.CharacterDataHandler = rewriting.text
@@ -86,6 +97,11 @@ class _Rewriting:
 
     def __init__(self, source: bytes, parser: expat.XMLParserType, hiding: Collection[str]) -> None:
         self._source, self._parser, self._hiding = source, parser, hiding
+        self.equations: list[bool] = []
+        """whether each stands within a line; other objects count as some"""
+        self._frame: tuple[list[bytes], int] | None = None
+        """the open one, by the place of what tells where it was"""
+        self._is_in_line = False
         self.hidden = 0
         """characters that no reader sees"""
         self._veil = 0
@@ -139,13 +155,30 @@ class _Rewriting:
             count = attributes.get("text:c", "1")
             spaces = int(count) if count.isdecimal() and len(count) < 4 else 1
             self._sinks[-1].append(b" " * min(spaces, _MOST_SPACES))
-        elif tag is None:
-            return
-        elif name == "draw:g":
-            self._section(here + 1)
         elif name in _PARAGRAPHS:
             self._behind.append([])
-        elif name == "draw:text-box" and self._behind:
+        elif name.startswith("draw:"):
+            self._start_drawing(here, name, attributes, tag)
+
+    def _start_drawing(
+        self, here: int, name: str, attributes: Mapping[str, str], tag: re.Match[bytes] | None
+    ) -> None:
+        if name == "draw:g":
+            self._section(here + 1)
+        elif name == "draw:frame" and self._behind:
+            self._write(here)
+            self._frame = self._sinks[-1], len(self._sinks[-1])
+            self._is_in_line = attributes.get("text:anchor-type") == "as-char"
+            self._sinks[-1].append(b"")
+        elif name == "draw:object" and self._frame:
+            if self._is_in_line:
+                sink, at = self._frame
+                sink[at] = _plain_docx.place_of_equation(len(self.equations)).encode()
+            self.equations.append(self._is_in_line)
+            # In a note or box it comes later in the text, and so it is not known which is which.
+            self.equations += [True] * 2 if len(self._sinks) > 1 else []
+            self._frame = None
+        elif name == "draw:text-box" and self._behind and tag:
             self._write(here)
             self._sinks.append([])
             self._at = tag.end()
