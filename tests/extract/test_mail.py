@@ -312,3 +312,18 @@ def test_a_message_that_is_but_an_invitation_is_read(read):
         message.set_content(INVITATION, subtype="calendar")
 
     assert read(office.eml(fill)).text.endswith(f"Subject: Harvest\n\n{INVITED}")
+
+
+def test_a_report_tells_what_became_of_a_message(read):
+    data = (
+        b"From: daemon@x.test\nMIME-Version: 1.0\nSubject: Returned\n"
+        b"Content-Type: multipart/report; boundary=B\n\n"
+        b"--B\nContent-Type: text/plain\n\nIt did not arrive.\n"
+        b"--B\nContent-Type: message/delivery-status\n\nReporting-MTA: dns; x.test\n\n"
+        b"Final-Recipient: rfc822; ann@x.test\nDiagnostic-Code: smtp; 550\n no such box\n\n--B--\n"
+    )
+
+    assert read(data, "a.eml").text.endswith(
+        "It did not arrive.\n\nReporting-MTA: dns; x.test\n\n"
+        "Final-Recipient: rfc822; ann@x.test\nDiagnostic-Code: smtp; 550 no such box"
+    )

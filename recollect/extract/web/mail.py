@@ -30,6 +30,8 @@ _ENVELOPE = re.compile(
 """It holds a date: no line of a letter begins a message."""
 _SETTINGS = re.compile(rb"\s*<\?xml\b")
 _ESCAPED = re.compile(rb"^>From ", re.MULTILINE)
+_REPORTS = frozenset({"message/delivery-status", "message/disposition-notification"})
+"""What became of a message (RFC 3464, RFC 8098): headers only, in some groups."""
 _INVITATION = "text/calendar"
 _SHOWN_IN_PAGES = ("image/", "audio/", "video/", "application/pdf")
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
@@ -96,6 +98,8 @@ class _Reading:
         for part in self._contents(message):
             if part.get_content_type() == "message/rfc822":
                 inner += _messages(part)
+            elif part.get_content_type() in _REPORTS:
+                bodies.append(_report(part))
             elif part.get_content_type() == _INVITATION and not _is_file(part):
                 invitations.append(self._invitation(part))
             elif _is_body(part) or (part is message and _holds_words(part)):
@@ -122,7 +126,7 @@ class _Reading:
                 self._left_out = True
                 return
             kind = part.get_content_type()
-            if not part.is_multipart() or kind == "message/rfc822":
+            if not part.is_multipart() or kind == "message/rfc822" or kind in _REPORTS:
                 yield part
             elif kind == "multipart/alternative":
                 chosen = _choose(_payloads(part))
@@ -184,6 +188,14 @@ def _messages(part: Message) -> list[Message]:
     except ValueError:
         return found
     return [email.message_from_bytes(body) for body in bodies]
+
+
+def _report(part: Message) -> str:
+    groups = [
+        "\n".join(f"{name}: {clean_line(_words(str(value)))}" for name, value in one.raw_items())
+        for one in _payloads(part)
+    ]
+    return "\n\n".join(groups)
 
 
 def _choose(parts: list[Message]) -> list[Message]:
