@@ -30,7 +30,7 @@ Shape = Literal["picture", "pdf", "audio", "video", "text"]
 _TEXTS = frozenset(
     {
         "text", "html", "code", "records", "subtitles", "mail", "sheet", "notebook", "xml", "rst",
-        "asciidoc", "org",
+        "asciidoc", "org", "ical",
     }
 )  # fmt: skip
 """Extractors of what is text to begin with."""

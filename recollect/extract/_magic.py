@@ -14,6 +14,7 @@ _PDF = re.compile(rb"^[^\S\n]*+%PDF-", re.MULTILINE)
 _SUBTITLES = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:WEBVTT(?=[ \t\r\n]|\Z)|\s*\d+[ \t]*\r?\n\d+:\d\d:\d\d[.,]\d{1,3} *-->)"
 )
+_ICAL = re.compile(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)[ \t]*[\r\n]", re.IGNORECASE)
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
@@ -102,6 +103,10 @@ def ods(head: bytes) -> bool | None:
     return _zip.sniff(head, _zip.ODS)
 
 
+def odp(head: bytes) -> bool | None:
+    return _zip.sniff(head, _zip.ODP)
+
+
 def epub(head: bytes) -> bool | None:
     return _zip.sniff(head, _zip.EPUB)
 
@@ -124,6 +129,10 @@ def pdf(head: bytes) -> bool | None:
 
 def subtitles(head: bytes) -> bool | None:
     return True if _SUBTITLES.match(head) else text(head)
+
+
+def ical(head: bytes) -> bool | None:
+    return True if _ICAL.match(head) else text(head)
 
 
 def html(head: bytes) -> bool | None:

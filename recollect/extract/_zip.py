@@ -28,6 +28,7 @@ XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 ODT = "application/vnd.oasis.opendocument.text"
 ODS = "application/vnd.oasis.opendocument.spreadsheet"
+ODP = "application/vnd.oasis.opendocument.presentation"
 EPUB = "application/epub+zip"
 ANY = "application/zip"
 
@@ -54,7 +55,7 @@ def contained(head: bytes) -> str | None:
             return None  # packed by a tool for other archives; the name may tell
         skipped = int.from_bytes(head[28:30], "little")
         declared = head[_NAME_AT + len("mimetype") + skipped :][:100]
-        for mime in (ODT, ODS, EPUB):
+        for mime in (ODT, ODS, ODP, EPUB):
             if declared.startswith(mime.encode()) and not declared.startswith(
                 f"{mime}-template".encode()
             ):

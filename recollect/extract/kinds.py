@@ -143,6 +143,7 @@ KINDS = (
     Kind(
         "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc"}), _magic.doc
     ),
+    Kind("odp", f"{HERE}.office.odp", frozenset({_zip.ODP, ".odp"}), _magic.odp, is_light=True),
     Kind("ods", f"{HERE}.office.ods", frozenset({_zip.ODS, ".ods"}), _magic.ods, is_light=True),
     Kind("odt", f"{HERE}.office.odt", frozenset({_zip.ODT, ".odt"}), _magic.odt),
     Kind(
@@ -287,6 +288,17 @@ KINDS = (
         is_light=True,
         loads=_CHARSETS,
         sample=b"WEBVTT\n\n00:01.000 --> 00:02.000\na\n",
+    ),
+    Kind(
+        "ical",
+        f"{HERE}.text.ical",
+        frozenset(
+            {"text/calendar", "text/vcard", "text/x-vcard", ".ics", ".ical", ".vcf", ".vcard"}
+        ),
+        _magic.ical,
+        is_light=True,
+        loads=_CHARSETS,
+        sample=b"BEGIN:VCARD\nFN:a\nEND:VCARD\n",
     ),
     Kind(
         "text",

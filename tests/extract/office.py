@@ -145,7 +145,7 @@ def odf(kind: str, body: str, styles: str = "", *, manifest: str = "", title: st
         f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
         for prefix, name in {
             "office": "office", "table": "table", "text": "text", "style": "style", "meta": "meta",
-            "draw": "drawing", "svg": "svg-compatible",
+            "draw": "drawing", "svg": "svg-compatible", "presentation": "presentation",
         }.items()
     )  # fmt: skip
     return packed(
@@ -171,6 +171,26 @@ def odt(*paragraphs: str) -> bytes:
         for words in paragraphs
     )
     return odf("text", body)
+
+
+def odp(slides: Sequence[tuple[str, Sequence[str]]], notes: str = "") -> bytes:
+    """Slides of a title and bullets, each with the same notes."""
+
+    def frame(kind: str, text: str) -> str:
+        box = f"<draw:text-box>{text}</draw:text-box>"
+        return f'<draw:frame presentation:class="{kind}">{box}</draw:frame>'
+
+    pages = [
+        frame("title", f"<text:p>{escape(title)}</text:p>")
+        + frame("outline", "".join(f"<text:list>{_item(line)}</text:list>" for line in lines))
+        for title, lines in slides
+    ]
+    said = f"<presentation:notes>{frame('notes', f'<text:p>{notes}</text:p>')}</presentation:notes>"
+    return odf("presentation", "".join(f"<draw:page>{page}{said}</draw:page>" for page in pages))
+
+
+def _item(line: str) -> str:
+    return f"<text:list-item><text:p>{escape(line)}</text:p></text:list-item>"
 
 
 def pptx(

@@ -107,6 +107,20 @@ def _slides(words: Words) -> bytes:
     return office.pptx(slides, notes={n: words.some(20) for n in range(1, 21)})
 
 
+def _open_slides(words: Words) -> bytes:
+    slides = [(words.some(4), [words.some(6) for _ in range(5)]) for _ in range(20)]
+    return office.odp(slides, words.some(20))
+
+
+def _calendar(words: Words) -> bytes:
+    events = "".join(
+        f"BEGIN:VEVENT\nSUMMARY:{words.some(5)}\nDESCRIPTION:{words.some(10)}\n  {words.some(10)}\n"
+        "END:VEVENT\n"
+        for _ in range(50)
+    )
+    return f"BEGIN:VCALENDAR\n{events}END:VCALENDAR\n".encode()
+
+
 def _book(words: Words) -> bytes:
     return office.epub(
         {
@@ -171,6 +185,8 @@ MAKERS: Mapping[str, tuple[str, list[str], Callable[[Words], bytes]]] = {
     "rtf": ("a.rtf", _SYLLABLES, lambda words: office.rtf(*_joined(words))),
     "odt": ("a.odt", _SYLLABLES, lambda words: office.odt(*_joined(words, "# "))),
     "pptx": ("a.pptx", _SYLLABLES, _slides),
+    "odp": ("a.odp", _SYLLABLES, _open_slides),
+    "ics": ("a.ics", _SYLLABLES, _calendar),
     "epub": ("a.epub", _SYLLABLES, _book),
     "eml": ("a.eml", _SYLLABLES, _mail),
     "json": ("a.json", _SYLLABLES, _records),

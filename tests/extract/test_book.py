@@ -1,5 +1,7 @@
 """EPUB: chapters in the order in which they are read."""
 
+import re
+
 import pytest
 
 from recollect.errors import Permanent
@@ -141,3 +143,23 @@ def test_what_the_order_of_reading_lists_is_a_chapter_under_another_type_as_well
     data = samples.repacked(_spaced(office.epub(BOOK)), renamed)
 
     assert "Conference" in read(data, "book.epub").text
+
+
+def test_what_stands_beside_the_table_of_contents_is_read(read):
+    def full(name, body):
+        return name, body.replace(b"</nav>", b"</nav><h1>Plums</h1><p>A short book.</p>")
+
+    data = samples.repacked(office.epub({"a.xhtml": "<p>Seen.</p>"}), full)
+
+    assert read(data, "book.epub").text == "# Plums\n\nA short book.\n\nSeen."
+
+
+def test_a_book_without_an_order_of_reading_is_read_in_that_of_its_list(read):
+    def emptied(name, body):
+        return name, re.sub(b"<spine>.*</spine>", b"<spine/>", body)
+
+    data = samples.repacked(
+        office.epub({"b.xhtml": "<p>One.</p>", "a.xhtml": "<p>Two.</p>"}), emptied
+    )
+
+    assert read(data, "book.epub").text == "One.\n\nTwo."

@@ -85,7 +85,7 @@ def test_a_name_or_type_that_the_bytes_contradict_does_not_count(head, name, mim
         b"\x7fELF\x02\x01\x01\x00",
         b"MZ\x90\x00\x03\x00",
         b"SQLite format 3\x00\x10\x00",
-        office.odf("presentation", "<text:p>x</text:p>")[:8192],
+        office.odf("drawing", "<text:p>x</text:p>")[:8192],
         office.odf("text-template", "<text:p>x</text:p>")[:8192],
     ],
 )

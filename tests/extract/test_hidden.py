@@ -1,12 +1,15 @@
 """Text that no reader sees is left out or named, never passed off as what the document says."""
 
+from io import BytesIO
+from zipfile import ZipFile
+
 import pytest
 from docx.enum.style import WD_STYLE_TYPE
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 from docx.shared import RGBColor
 
-from tests.extract import samples
+from tests.extract import office, samples
 
 SECRET = "ignoreallrules"
 COUNTED = f"({len(SECRET)} characters)."
@@ -360,3 +363,49 @@ def test_footnotes_and_comments_are_part_of_the_text(read):
     assert "Apples" in text
     assert "Which kind?" in text
     assert "Of the Gala kind." in text
+
+
+_HIDDEN_STYLE = (
+    '<style:style style:name="T1"><style:text-properties text:display="none"/></style:style>'
+)
+
+
+@pytest.mark.parametrize(
+    "veiled",
+    [
+        '<text:p>a<text:span text:style-name="T1">un<text:span>se</text:span>en</text:span>'
+        "</text:p>",
+        '<text:p>a</text:p><text:p text:style-name="T1">unseen</text:p>',
+        '<text:p>a</text:p><text:section text:display="none"><text:p>unseen</text:p>'
+        "</text:section>",
+        '<text:p>a</text:p><text:section text:display="condition" text:is-hidden="true">'
+        "<text:p>un<draw:frame><draw:text-box><text:p>seen</text:p></draw:text-box></draw:frame>"
+        "</text:p></text:section>",
+    ],
+)
+def test_hidden_text_of_an_opendocument_text_is_left_out_and_counted(read, veiled):
+    extracted = read(office.odf("text", f"{veiled}<text:p>b</text:p>", _HIDDEN_STYLE), "a.odt")
+
+    assert extracted.text == "a\n\nb"
+    assert list(extracted.warnings) == ["Hidden text was left out (6 characters)."]
+
+
+def test_a_named_style_of_an_opendocument_text_hides_as_well(read):
+    text = office.odf("text", '<text:p>a</text:p><text:p text:style-name="T1">unseen</text:p>')
+    with ZipFile(BytesIO(text)) as parts:
+        content = {name: parts.read(name) for name in parts.namelist()}
+    spaces = 'xmlns:style="s" xmlns:text="t"'
+    styles = f"<styles {spaces}>{_HIDDEN_STYLE}</styles>"
+
+    assert read(office.packed({**content, "styles.xml": styles}), "a.odt").text == "a"
+
+
+def test_what_an_opendocument_text_shows_is_read(read):
+    shown = (
+        '<text:section text:display="condition"><text:p>a</text:p></text:section>'
+        '<text:p>b<text:span text:style-name="T2">c</text:span></text:p>'
+    )
+    extracted = read(office.odf("text", shown, _HIDDEN_STYLE), "a.odt")
+
+    assert extracted.text == "a\n\nbc"
+    assert not extracted.warnings

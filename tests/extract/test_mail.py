@@ -271,3 +271,59 @@ def test_a_page_saved_as_a_message_is_read(read):
     )
 
     assert read(data, "a.mht").text == "Pears\n\nAttachments: unnamed (text/css)"
+
+
+def test_the_parts_of_a_saved_page_are_named_by_their_addresses(read):
+    def part(kind: str, address: str) -> str:
+        return f"--B\nContent-Type: {kind}\nContent-Location: {address}\n\nAAAA\n"
+
+    page = (
+        "MIME-Version: 1.0\nSubject: Saved\nContent-Type: multipart/related; boundary=B\n\n"
+        "--B\nContent-Type: text/html\nContent-Location: http://x.test/\n\n<p>Pears are ripe.</p>\n"
+        + part("image/png", "http://x.test/a/ripe%20pear.png?size=2")
+        + part("text/css", "http://x.test/look.css")
+        + part("image/gif", "cid:12@x.test")
+        + "--B\nContent-Type: image/jpeg\n\nAAAA\n--B--\n"
+    )
+
+    assert read(page, "a.mht").text == (
+        "Subject: Saved\n\nPears are ripe.\n\nAttachments: ripe pear.png, unnamed (image/jpeg)"
+    )
+
+
+INVITATION = (
+    "BEGIN:VCALENDAR\r\nMETHOD:REQUEST\r\nBEGIN:VEVENT\r\nSUMMARY:Äpfel pflücken\r\n"
+    "DTSTART:20240205T090000Z\r\nLOCATION:Field 5\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+INVITED = "## Äpfel pflücken\n\nStart: 2024-02-05 09:00 UTC\nLocation: Field 5"
+
+
+def test_an_invitation_tells_what_when_and_where(read):
+    def fill(message):
+        message.set_content("Do come to our meeting.")
+        message.add_alternative("<p>Do come to our meeting.</p>", subtype="html")
+        message.add_alternative(INVITATION, subtype="calendar")
+
+    assert read(office.eml(fill)).text.endswith(f"Do come to our meeting.\n\n{INVITED}")
+
+
+def test_a_message_that_is_but_an_invitation_is_read(read):
+    def fill(message):
+        message.set_content(INVITATION, subtype="calendar")
+
+    assert read(office.eml(fill)).text.endswith(f"Subject: Harvest\n\n{INVITED}")
+
+
+def test_a_report_tells_what_became_of_a_message(read):
+    data = (
+        b"From: daemon@x.test\nMIME-Version: 1.0\nSubject: Returned\n"
+        b"Content-Type: multipart/report; boundary=B\n\n"
+        b"--B\nContent-Type: text/plain\n\nIt did not arrive.\n"
+        b"--B\nContent-Type: message/delivery-status\n\nReporting-MTA: dns; x.test\n\n"
+        b"Final-Recipient: rfc822; ann@x.test\nDiagnostic-Code: smtp; 550\n no such box\n\n--B--\n"
+    )
+
+    assert read(data, "a.eml").text.endswith(
+        "It did not arrive.\n\nReporting-MTA: dns; x.test\n\n"
+        "Final-Recipient: rfc822; ann@x.test\nDiagnostic-Code: smtp; 550 no such box"
+    )

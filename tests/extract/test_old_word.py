@@ -9,6 +9,7 @@ from recollect.errors import Permanent
 from tests.extract import office, samples
 
 WORDS = "Die Äpfel sind reif – „sehr“ süß, und kosten 1,20 €."
+_XLINK = "http://www.w3.org/1999/xlink"
 RICH = rb"{\rtf1\ansi\ansicpg1252{\info{\title \'c4pfel & Birnen}}"
 
 
@@ -102,6 +103,41 @@ def test_each_note_of_an_odt_stands_where_its_reference_does(read):
     )
 
 
+def _formula(number: int, anchor: str) -> str:
+    return (
+        f'<draw:frame text:anchor-type="{anchor}"><draw:object xmlns:xlink="{_XLINK}"'
+        f' xlink:href="./F{number}"/></draw:frame>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            f"<text:p>with {_formula(0, 'as-char')} and {_formula(1, 'as-char')} in it</text:p>"
+            f"<text:p>{_formula(2, 'paragraph')}</text:p><text:p>end</text:p>",
+            "with $x$ and $y$ in it\n\n$$z$$\n\nend",
+        ),
+        (
+            f"<text:p>one {_formula(0, 'as-char')}<text:note><text:note-body><text:p>so "
+            f"{_formula(1, 'as-char')}</text:p></text:note-body></text:note></text:p>",
+            None,
+        ),
+    ],
+)
+def test_an_equation_of_an_odt_stays_in_its_line(read, body, text):
+    with zipfile.ZipFile(io.BytesIO(office.odf("text", body))) as parts:
+        content = {name: parts.read(name) for name in parts.namelist()}
+    for number, letter in enumerate("xyz"):
+        content[f"F{number}/content.xml"] = (
+            f'<math xmlns="http://www.w3.org/1998/Math/MathML"><mi>{letter}</mi></math>'
+        ).encode()
+    found = read(office.packed(content), "a.odt").text
+
+    assert found == text if text else found.count("x") == found.count("y") == 1
+    assert "\U0010fffc" not in found
+
+
 def test_reading_aids_do_not_break_the_words_of_an_odt(read):
     ruby = "<text:ruby><text:ruby-base>{}</text:ruby-base>{}</text:ruby>"
     body = ruby.format("東", "<text:ruby-text>とう</text:ruby-text>") + ruby.format(
@@ -172,6 +208,24 @@ def test_signs_in_a_table_of_an_rtf_stay_and_so_do_rows_and_headings(read, writt
 )
 def test_an_rtf_says_what_its_programs_show(read, written, shown):
     assert read(rb"{\rtf1\ansi %s\par}" % written).text == shown
+
+
+@pytest.mark.parametrize(
+    ("instruction", "address"),
+    [
+        (rb'HYPERLINK "http://x.test/\'e4/\u1103?"', "http://x.test/%C3%A4/%D1%8F"),
+        (rb'HYPERLINK "http://x.test/a" \\o "a \'e4" \\t "_blank"', "http://x.test/a"),
+        (rb'HYPERLINK "http://x.test/a" \\l "part"', "http://x.test/a#part"),
+        (rb'HYPERLINK \\l "part"', "#part"),
+        (rb'{\lang7 HYPERLINK "http://x.test" }{{\*\datafield 00d0c9ea\n79f9}}', "http://x.test"),
+        (rb"HYPERLINK mailto:a@b.test", "mailto:a@b.test"),
+    ],
+)
+def test_a_link_of_an_rtf_leads_where_it_does(read, instruction, address):
+    field = rb"{\field{\*\fldinst %s}{\fldrslt caf\'e9 \u1103?}}" % instruction
+    text = read(rb"{\rtf1\ansi\ansicpg1252 a %s b\par}" % field).text
+
+    assert text == f"a [caf\u00e9 \u044f]({address}) b"
 
 
 def test_an_rtf_of_an_old_macintosh_is_read_in_its_code_page(read):

@@ -77,6 +77,47 @@ def test_letters_beyond_ascii_are_read(read):
     assert read(samples.pdf("Größe und Öl für 5 €"), "a.pdf").text == "Größe und Öl für 5 €"
 
 
+def _from_the_right(*lines: str, whole: bool) -> bytes:
+    """Lines as a reader of Hebrew sees them, drawn at once or each word by itself."""
+    letters = {0x05D0 + at: ord("a") + at for at in range(26)}
+    width = 6  # of each character, in points
+    drawn: list[str] = []
+    for number, line in enumerate(lines):
+        seen = [word if word.isascii() else word[::-1] for word in line.split()]
+        right = 500
+        for piece in [" ".join(reversed(seen))] if whole else seen:
+            left = right - width * len(piece)
+            drawn.append(f"1 0 0 1 {left} {700 - 20 * number} Tm ({piece.translate(letters)}) Tj")
+            right = left - width
+    page = f"BT /F 10 Tf {' '.join(drawn)} ET".encode()
+    means = "".join(f"<{code:02x}> <{letter:04x}>\n" for letter, code in letters.items())
+    table = f"1 begincodespacerange <00> <ff> endcodespacerange 26 beginbfchar {means} endbfchar"
+    return samples.raw_pdf(
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
+        b" /Resources << /Font << /F 5 0 R >> >> >>",
+        b"<< /Length %d >> stream\n%s\nendstream" % (len(page), page),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /ToUnicode 6 0 R >>",
+        b"<< /Length %d >> stream\n%s\nendstream" % (len(table), table.encode()),
+    )
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole lines", "words"])
+def test_what_is_written_from_the_right_is_read_in_its_own_order(read, whole):
+    lines = [
+        "\u05e9\u05e0\u05d4 2024 \u05d8\u05d5\u05d1\u05d4 \u05de\u05d0\u05d5\u05d3",
+        "\u05e9\u05dc\u05d5\u05dd HARVEST \u05e2\u05d5\u05dc\u05dd",
+    ]
+    extracted = read(_from_the_right(*lines, whole=whole), "year.pdf")
+
+    assert extracted.text.split("\n") == lines
+    assert list(extracted.warnings) == [
+        "Page 1 was read as plain text, without headings and tables: its script is written from the"
+        " right."
+    ]
+
+
 @pytest.mark.parametrize(
     ("pages", "warning"),
     [

@@ -53,6 +53,18 @@ def test_a_first_row_of_values_is_no_header(read, table, first):
     assert read(table, "a.csv").text.splitlines()[0] == first
 
 
+def test_quotation_marks_may_have_a_space_ahead(read):
+    assert read('a, b, c\n"1, x", "2, y", 3\n', "a.csv").text == "a: 1, x; b: 2, y; c: 3"
+
+
+def test_a_name_that_columns_share_costs_no_headers(read):
+    table = "Day;From;Balance;Currency;Amount;Currency\n5.2.;Ann;10;EUR;5;USD\n"
+
+    assert read(table, "bank.csv").text == (
+        "Day: 5.2.; From: Ann; Balance: 10; Currency: EUR; Amount: 5; Currency: USD"
+    )
+
+
 def test_cells_may_hold_line_ends_quotes_and_delimiters(read):
     table = 'name,text\r\nAnna,"one\r\ntwo, ""three"""\r\nBert,x\r\n'
 

@@ -1,4 +1,4 @@
-"""PPTX: what is on each slide, in the order in which they are shown."""
+"""PPTX and ODP: what is on each slide, in the order in which they are shown."""
 
 import io
 import zipfile
@@ -113,3 +113,73 @@ def test_a_bomb_is_refused(read):
         read(samples.repacked(office.pptx(SLIDES), blow_up))
 
     assert caught.value.code == "too_large"
+
+
+def _frame(kind: str, text: str) -> str:
+    box = f"<draw:text-box>{text}</draw:text-box>"
+    return f'<draw:frame presentation:class="{kind}">{box}</draw:frame>'
+
+
+def _p(*lines: str) -> str:
+    return "".join(f"<text:p>{line}</text:p>" for line in lines)
+
+
+def _list(*items: str) -> str:
+    inner = "".join(f"<text:list-item>{item}</text:list-item>" for item in items)
+    return f"<text:list>{inner}</text:list>"
+
+
+def _cells(*cells: str) -> str:
+    inner = "".join(f"<table:table-cell>{_p(cell)}</table:table-cell>" for cell in cells)
+    return f"<table:table-row>{inner}</table:table-row>"
+
+
+ODP = (
+    "<presentation:footer-decl>Every slide</presentation:footer-decl>"
+    '<draw:page draw:name="page1">'
+    + _frame("title", _p("Har<text:span>vest</text:span>"))
+    + _frame("outline", _list(_p("\u00c4pfel"), _p("Birnen") + _list(_p("late<text:s/>ones"))))
+    + _frame("footer", _p("Every slide"))
+    + "<draw:g><draw:custom-shape>"
+    + _p("in a group", "two<text:line-break/>lines")
+    + "</draw:custom-shape><draw:frame><draw:image/><svg:desc>a pear</svg:desc>"
+    + "</draw:frame></draw:g>"
+    + "<office:annotation>" + _p("a comment") + "</office:annotation>"
+    + "<presentation:notes><draw:page-thumbnail/>"
+    + _frame("notes", _p("Mention the frost.")) + _frame("page-number", _p("1"))
+    + "</presentation:notes></draw:page>"
+    + '<draw:page draw:style-name="dp2">'
+    + _frame("title", _p("Prices"))
+    + "<draw:frame><table:table>" + _cells("Fruit", "Price") + _cells("\u00d6l | Fett", "1,20")
+    + "</table:table></draw:frame></draw:page><draw:page/>"
+    + "<draw:page>" + _frame("subtitle", _p("the end")) + "</draw:page>"
+)  # fmt: skip
+HIDDEN = (
+    '<style:style style:name="dp2" style:family="drawing-page">'
+    '<style:drawing-page-properties presentation:visibility="hidden"/></style:style>'
+)
+
+
+@pytest.mark.parametrize("name", ["talk.odp", None])
+def test_a_presentation_of_opendocument_is_read_alike(read, name):
+    extracted = read(office.odf("presentation", ODP, HIDDEN), name)
+
+    assert extracted.text == (
+        "## Harvest\n\n- \u00c4pfel\n- Birnen\n  - late ones\n\nin a group\n\ntwo\nlines\n\n"
+        "Notes:\n\nMention the frost.\n\n"
+        "## Prices\n\n| Fruit | Price |\n| --- | --- |\n| \u00d6l \\| Fett | 1,20 |\n\nthe end"
+    )
+    assert [place.at["page"] for place in extracted.places] == [1, 2, 4]
+    assert extracted.title == "Harvest"
+    assert list(extracted.warnings) == ["Hidden slides were read as well: 2."]
+
+
+def test_the_title_of_its_properties_is_that_of_an_opendocument_presentation(read):
+    assert read(office.odf("presentation", ODP, title="Our year")).title == "Our year"
+
+
+def test_a_locked_opendocument_presentation_says_so(read):
+    with pytest.raises(Permanent) as caught:
+        read(office.odf("presentation", ODP, manifest="<encryption-data/>"), "talk.odp")
+
+    assert caught.value.code == "encrypted_file"

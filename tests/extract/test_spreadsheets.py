@@ -8,6 +8,7 @@ from io import BytesIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openpyxl.utils.datetime import CALENDAR_MAC_1904
 
 from recollect.errors import Permanent
 from recollect.extract import _ole
@@ -112,6 +113,38 @@ def test_hours_beyond_a_day_read_as_they_are_shown(read):
     assert text.splitlines()[2] == "week: 37:30; more: 30:00:05; less: -6:00; film: 2250:00"
 
 
+@pytest.mark.parametrize(
+    ("number", "format", "shown"),
+    [
+        (1, "yyyy-mm-dd", "1900-01-01"), (59.5, "yyyy-mm-dd", "1900-02-28 12:00:00"),
+        (60, "yyyy-mm-dd", "1900-02-29"), (61, "yyyy-mm-dd", "1900-03-01"),
+        (1.25, "h:mm", "06:00"), (2, "hh:mm:ss AM/PM", "00:00"),
+        (45000.25, "h:mm", "2023-03-15 06:00:00"),
+        (0.00123456, "mm:ss.0", "00:01:46.7"), (0.00123456, "[mm]:ss.00", "1:46.67"),
+        (45000.00123456, "yyyy-mm-dd hh:mm:ss.0", "2023-03-15 00:01:46.7"),
+        (0.5, "mm:ss.0", "12:00"), (1.5, "[h]:mm:ss.000", "36:00"),
+        (0, "h:mm", "00:00"), (3e9, "yyyy-mm-dd", "3000000000"),
+        (1e307, "hh:mm:ss.000", "1e+307"), (4e6, "h:mm", "4000000"),
+    ],
+)  # fmt: skip
+def test_early_dates_and_times_of_day_read_as_excel_shows_them(read, number, format, shown):
+    def fill(book):
+        book["S"].append([number])
+        book["S"]["A2"].number_format = format
+
+    assert read(office.xlsx({"S": [["when"]]}, fill)).text == f"## S\n\nwhen: {shown}"
+
+
+def test_a_book_that_counts_from_1904_has_its_first_day(read):
+    def fill(book):
+        book.epoch = CALENDAR_MAC_1904
+        book["S"].append([date(1904, 1, 1), time(6, 15)])
+
+    assert read(office.xlsx({"S": [["day", "at"]]}, fill)).text.endswith(
+        "day: 1904-01-01; at: 06:15"
+    )
+
+
 @pytest.mark.parametrize("value", ["NaN", "INF", "-Infinity", "1e999"])
 def test_a_cell_with_no_number_in_it_does_not_lose_the_others(read, value):
     rows = f"<row><c><v>{value}</v></c><c><v>2</v></c></row>"
@@ -151,6 +184,23 @@ def test_shared_texts_are_read_without_their_reading_aids(read):
 
     assert read(office.raw_xlsx(sheet, strings)).text.endswith(
         "column 1: 豊田; column 2: rich text"
+    )
+
+
+def test_texts_within_a_cell_are_read_without_their_reading_aids(read):
+    cell = '<c t="inlineStr"><is><t>豊田</t><rPh><t>とよた</t></rPh><r><t>市</t></r></is></c>'
+    sheet = f"<worksheet><sheetData><row>{cell}</row></sheetData></worksheet>"
+
+    assert read(office.raw_xlsx(sheet)).text == "## S\n\n豊田市"
+
+
+def test_dates_of_a_strict_file_read_as_those_of_others(read):
+    values = ["2024-02-05", "2024-02-05T00:00:00.000", "2024-02-05T09:30:00.000"]
+    row = "".join(f'<c t="d"><v>{value}</v></c>' for value in values)
+    sheet = f"<worksheet><sheetData><row>{row}</row></sheetData></worksheet>"
+
+    assert read(office.raw_xlsx(sheet)).text.endswith(
+        "column 1: 2024-02-05; column 2: 2024-02-05; column 3: 2024-02-05 09:30:00"
     )
 
 
@@ -336,7 +386,9 @@ def test_an_ole_chain_that_loops_ends():
     ("code", "kind"),
     [
         ("yyyy-mm-dd", "date"), ("[h]:mm:ss", "hours"), ("d/m/yy h:mm AM/PM", "date"),
-        ("[mm]:ss", "minutes"), ("[ss]", "seconds"), ("0.00;[Magenta]-0.00", None),
+        ("h:mm", "time"), ("[$-F400]h:mm:ss AM/PM", "time"), ("mm:ss.0", "time."),
+        ("hh:mm:ss.000", "time..."), ("[ss].00", "seconds.."), ("mmm h", "date"),
+        ("mm", "date"), ("[mm]:ss", "minutes"), ("[ss]", "seconds"), ("0.00;[Magenta]-0.00", None),
         ("0%", "percent"), ("0.00%;[Red]-0.00%", "percent"),
         ("General", None), ('0.00 "days"', None), ("#,##0.00_);[Red](#,##0.00)", None),
         ("00000", "00000"), (r"000\-00\-0000", "000-00-0000"), ('"No. "00;[Red]-00', "No. 00"),

@@ -58,6 +58,11 @@ class Plain:
         return " ".join(_MARK.sub("", title).split()) or None if title else title
 
 
+def place_of_equation(number: int) -> str:
+    """What stands in the text for one within a line, counted from 0."""
+    return f"{_OPEN}e{number}{_CLOSE}"
+
+
 def plain(
     main: str,
     notes: Mapping[str, str],
@@ -315,7 +320,7 @@ class _Rewriting:
         if isinstance(piece, bytes):
             return piece
         self.equations.append(piece)
-        return self._text(f"{_OPEN}e{len(self.equations) - 1}{_CLOSE}") if piece else b""
+        return self._text(place_of_equation(len(self.equations) - 1)) if piece else b""
 
     def _text(self, text: str) -> bytes:
         w = self._prefix

@@ -15,6 +15,8 @@ MAX_ROWS = 1_048_576
 """Of a spreadsheet, over all sheets; a CSV file may have more."""
 
 _TITLE_ROWS = 20
+_DIFFERENT = 0.75
+"""Banks give each amount a column "currency" of its own."""
 _NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d.,' ]*\s?[%€$£)]?$|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b")
 _YEAR = re.compile(r"(?:19|20)\d\d$")
 
@@ -80,12 +82,12 @@ def _find_header(rows: Sequence[Row], titles: int) -> int | None:
 
 
 def _is_header(row: Row) -> bool:
-    """A row names columns if its cells differ and none is a number or a date.
+    """A row names columns if nearly all its cells differ and none is a number or a date.
 
     Years may head columns of figures.
     """
     named = row.texts
-    if len(named) * 2 < row.width or len(set(named)) < len(named):
+    if len(named) * 2 < row.width or len(set(named)) < _DIFFERENT * len(named):
         return False
     values = [text for text in named if _NUMBER.match(text)]
     return len(values) < len(named) and all(_YEAR.match(text) for text in values)

@@ -1,22 +1,33 @@
-"""ODT: Markdown with headings, lists, tables, footnotes and comments."""
+"""ODT: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
 import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from xml.parsers import expat
 
 from recollect.errors import Permanent
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _odf, _office
+from recollect.extract.office import _odf, _office, _plain_docx
+from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
 _CONTENT = "content.xml"
 _PARAGRAPHS = ("text:p", "text:h")
 _NOTES = {"text:note": "", "office:annotation": "comment"}
 _BLOCKS = frozenset({*_PARAGRAPHS, "text:list", "table:table"})
-_NEEDS = (b"<draw:", b"<text:s", b"<text:note", b"<office:annotation", b"<text:ruby")
+_NEEDS = (
+    b"<draw:",
+    b"<text:s",
+    b"<text:note",
+    b"<office:annotation",
+    b"<text:ruby",
+    b"<text:section",
+)
+_STYLES = "styles.xml"
+_HIDES = b"display="
+_HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
 _DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
 _REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, _DELETED, _AID, _BODY, "draw:g", "draw:text-box"})
 _TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
@@ -26,38 +37,75 @@ _MOST_SPACES = 100
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
-    if not any(need in source for need in _NEEDS):
+    hiding: set[str] = set()
+    for part in (_STYLES, _CONTENT):
+        if part in package.names and _HIDES in (styles := package.read(part)):
+            hiding |= _hiding(styles)
+    if not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
+    rewriting = _rewritten(source, hiding)
+    plain = rewriting.whole()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name in package.names:
             if name.endswith(".xml"):  # pictures tell nothing, and may be damaged
-                archive.writestr(name, _plain(source) if name == _CONTENT else package.read(name))
-    return _office.read(out.getvalue(), _zip.ODT)
+                archive.writestr(name, plain if name == _CONTENT else package.read(name))
+    read = _plain_docx.Plain({}, rewriting.equations, ())
+    extracted = _office.read(out.getvalue(), _zip.ODT)
+    warnings = _page.hidden_warnings(rewriting.hidden)
+    return Extracted(
+        read.finished(extracted.text), title=read.title(extracted.title), warnings=warnings
+    )
 
 
-def _plain(source: bytes) -> bytes:
+def _hiding(styles: bytes) -> set[str]:
+    """Names of styles that hide what has them."""
+    found: set[str] = set()
+    style = ""
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal style
+        if tag == "style":
+            style = attributes.get("name", "")
+        elif tag == "text-properties" and attributes.get("display") == "none":
+            found.add(style)
+
+    _xml.parse([styles], start)
+    return found
+
+
+def _rewritten(source: bytes, hiding: Collection[str]) -> "_Rewriting":
     """The same without what xberg does not understand (OpenDocument 1.3 part 3): it drops spaces
     (6.1.3) and groups of shapes (10.3.15), reads boxes within a paragraph (10.4.3) twice, refers
     to notes (6.3, 14.1) where they are not, and breaks words with their reading aids (6.4).
     """
     parser = expat.ParserCreate()
-    rewriting = _Rewriting(source, parser)
+    rewriting = _Rewriting(source, parser, hiding)
     parser.StartElementHandler = rewriting.start
     parser.EndElementHandler = rewriting.end
+    parser.CharacterDataHandler = rewriting.text
     parser.EntityDeclHandler = _refuse
     try:
         parser.Parse(source, True)
     except expat.ExpatError as error:
         raise _xml.malformed(error) from error
-    return rewriting.whole()
+    return rewriting
 
 
 class _Rewriting:
     """Groups become sections, and what is in a box comes behind the paragraph that it is in."""
 
-    def __init__(self, source: bytes, parser: expat.XMLParserType) -> None:
-        self._source, self._parser = source, parser
+    def __init__(self, source: bytes, parser: expat.XMLParserType, hiding: Collection[str]) -> None:
+        self._source, self._parser, self._hiding = source, parser, hiding
+        self.equations: list[bool] = []
+        """whether each stands within a line; other objects count as some"""
+        self._frame: tuple[list[bytes], int] | None = None
+        """the open one, by the place of what tells where it was"""
+        self._is_in_line = False
+        self.hidden = 0
+        """characters that no reader sees"""
+        self._veil = 0
+        """open elements that hide what is in them, and those in them"""
         self._at = 0
         self._sinks: list[list[bytes]] = [[]]
         """the text, and that of each open box"""
@@ -77,6 +125,14 @@ class _Rewriting:
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         here = self._parser.CurrentByteIndex
+        if self._veil or (name in _HIDEABLE and self._is_veiled(name, attributes)):
+            if not self._veil:
+                self._write(here)
+            self._veil += 1
+        else:
+            self._start(here, name, attributes)
+
+    def _start(self, here: int, name: str, attributes: Mapping[str, str]) -> None:
         tag = _TAG.match(self._source, here) if name in _REWRITTEN else None
         self._is_empty = bool(tag and tag[0].endswith(b"/>"))
         if name in _BLOCKS and self._labels and self._labels[-1]:
@@ -99,20 +155,41 @@ class _Rewriting:
             count = attributes.get("text:c", "1")
             spaces = int(count) if count.isdecimal() and len(count) < 4 else 1
             self._sinks[-1].append(b" " * min(spaces, _MOST_SPACES))
-        elif tag is None:
-            return
-        elif name == "draw:g":
-            self._section(here + 1)
         elif name in _PARAGRAPHS:
             self._behind.append([])
-        elif name == "draw:text-box" and self._behind:
+        elif name.startswith("draw:"):
+            self._start_drawing(here, name, attributes, tag)
+
+    def _start_drawing(
+        self, here: int, name: str, attributes: Mapping[str, str], tag: re.Match[bytes] | None
+    ) -> None:
+        if name == "draw:g":
+            self._section(here + 1)
+        elif name == "draw:frame" and self._behind:
+            self._write(here)
+            self._frame = self._sinks[-1], len(self._sinks[-1])
+            self._is_in_line = attributes.get("text:anchor-type") == "as-char"
+            self._sinks[-1].append(b"")
+        elif name == "draw:object" and self._frame:
+            if self._is_in_line:
+                sink, at = self._frame
+                sink[at] = _plain_docx.place_of_equation(len(self.equations)).encode()
+            self.equations.append(self._is_in_line)
+            # In a note or box it comes later in the text, and so it is not known which is which.
+            self.equations += [True] * 2 if len(self._sinks) > 1 else []
+            self._frame = None
+        elif name == "draw:text-box" and self._behind and tag:
             self._write(here)
             self._sinks.append([])
             self._at = tag.end()
 
     def end(self, name: str) -> None:
         here = self._parser.CurrentByteIndex
-        if self._is_empty:
+        if self._veil:
+            self._veil -= 1
+            if not self._veil:
+                self._at = self._end_of(here)
+        elif self._is_empty:
             self._is_empty = False
         elif name in _NOTES and not self._deleted:
             self._end_note(here)
@@ -136,6 +213,20 @@ class _Rewriting:
             self._write(here)
             self._behind[-1] += self._sinks.pop()
             self._at = self._end_of(here)
+
+    def text(self, piece: str) -> None:
+        if self._veil:
+            self.hidden += len("".join(piece.split()))
+
+    def _is_veiled(self, name: str, attributes: Mapping[str, str]) -> bool:
+        if self._deleted:
+            return False
+        if name == "text:section":
+            return (
+                attributes.get("text:display") == "none"
+                or attributes.get("text:is-hidden") == "true"
+            )
+        return attributes.get("text:style-name") in self._hiding
 
     def _start_text(self, here: int, end: int | None) -> None:
         """What stands ahead of it in a note is its sign, or who wrote it when."""

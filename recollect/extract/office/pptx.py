@@ -1,12 +1,12 @@
 """PPTX: each slide with its title as heading, its text, tables and notes; one place a slide."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from recollect.extract import _xml, _zip
 from recollect.extract._text import clean_line
-from recollect.extract.office import _ooxml
-from recollect.model import Blob, Extracted, Place
+from recollect.extract.office import _ooxml, _slides
+from recollect.model import Blob, Extracted
 
 _TITLES = ("title", "ctrTitle")
 _SMALL_PRINT = ("dt", "ftr", "sldNum", "hdr", "sldImg")
@@ -22,25 +22,22 @@ _TAGS = _xml.Tags(
 
 def extract(blob: Blob) -> Extracted:
     package = _ooxml.open_package(blob.data)
-    places: list[Place] = []
-    written: list[str] = []
-    hidden: list[int] = []
     title = _ooxml.title(package)
     title = None if title and _DEFAULT_TITLE.fullmatch(title) else title
+    return _slides.written(_read(package), title)
+
+
+def _read(package: _zip.Package) -> Iterator[_slides.Slide]:
     has_notes = _has_notes(package)
-    size = 0
-    for number, part in enumerate(_slides(package), 1):
+    for part in _parts(package):
         slide = _Slide(package, part)
-        title = title or clean_line(slide.title) or None
-        if slide.hidden:
-            hidden.append(number)
         notes = _ooxml.related(package, part, "notesSlide") if has_notes else None
-        if text := _markdown(slide, _Slide(package, notes) if notes else None):
-            places.append(Place(size, {"page": number}))
-            written.append(text)
-            size += len(text) + 2
-    warnings = [f"Hidden slides were read as well: {_listed(hidden)}."] if hidden else []
-    return Extracted("\n\n".join(written), title=title, warnings=warnings, places=places)
+        said: list[str] = []
+        if notes:
+            # A title has no place among notes, so what claims to be one is text.
+            found = _Slide(package, notes)
+            said = [text for text in (found.title, *found.blocks) if text]
+        yield _slides.Slide(slide.title, slide.blocks, said, slide.hidden)
 
 
 def _has_notes(package: _zip.Package) -> bool:
@@ -52,20 +49,7 @@ def _has_notes(package: _zip.Package) -> bool:
     return not types or b"\0" in types or b"notesSlide+xml" in types
 
 
-def _markdown(slide: "_Slide", notes: "_Slide | None") -> str:
-    blocks = [f"## {slide.title}"] if slide.title else []
-    blocks += slide.blocks
-    # A title has no place among notes, so what claims to be one is text.
-    if notes and (lines := [text for text in (notes.title, *notes.blocks) if text]):
-        blocks += ["Notes:", *lines]
-    return "\n\n".join(blocks)
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:20])) + (" …" if len(numbers) > 20 else "")
-
-
-def _slides(package: _zip.Package) -> list[str]:
+def _parts(package: _zip.Package) -> list[str]:
     """Parts of the slides in the order in which they are shown."""
     main = _ooxml.main_part(package)
     relations = _ooxml.relations(package, main)
@@ -150,7 +134,7 @@ class _Slide:
                 self._table[-1].append(" ".join(" ".join(self._shape).split()))
                 self._shape = []
             case "tbl":
-                self.blocks += _table(self._table or [])
+                self.blocks += _slides.table(self._table or [])
                 self._table = None
             case "sp":
                 self._end_shape()
@@ -164,29 +148,15 @@ class _Slide:
             self._words.append(piece)
 
     def _end_paragraph(self) -> None:
-        written = "".join(self._words)
+        text = _slides.paragraph("".join(self._words))
         self._words.clear()
-        lines = map(clean_line, written.split("\n")) if "\n" in written else [clean_line(written)]
-        if text := "\n".join(lines).strip():
-            self._shape.append(self._item(text))
-
-    def _item(self, text: str) -> str:
-        if self._table is not None or not self._bullet:
-            return text
-        return f"{'  ' * min(self._level, 8)}- {text}"
+        if text:
+            is_item = self._bullet and self._table is None
+            self._shape.append(_slides.item(text, self._level) if is_item else text)
 
     def _end_shape(self) -> None:
         if self._placeholder in _TITLES and not self.title:
             self.title = clean_line(" ".join(self._shape))
         elif self._placeholder not in _SMALL_PRINT and self._shape:
-            listed = all(line.lstrip().startswith("- ") for line in self._shape)
-            self.blocks.append(("\n" if listed else "\n\n").join(self._shape))
+            self.blocks.append(_slides.block(self._shape))
         self._shape = []
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows if any(row)]
-    if not rows:
-        return []
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return ["\n".join([lines[0], f"|{' --- |' * len(rows[0])}", *lines[1:]])]

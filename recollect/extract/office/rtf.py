@@ -2,6 +2,8 @@
 
 import codecs
 import re
+import string
+from urllib.parse import quote
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
@@ -38,9 +40,16 @@ _PAIR = re.compile(
 _NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
 _LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
 """the instruction of a field, which xberg takes for text within notes"""
-_BESIDE = re.compile(rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end))(?![a-z])[^{}]*+\}")
-"""what belongs to notes and marks; the same"""
+_BESIDE = re.compile(
+    rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end)|datafield)(?![a-z])[^{}]*+\}"
+)
+"""what belongs to notes, marks and links; the same"""
+_ADDRESS = re.compile(
+    rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*")++)'
+)
+_ARGUMENT = re.compile(rb'(?:\\\\([a-z])\s*)?"([^"]*)"')
 _HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,6}[ ]?)")
+_ASCII = string.printable
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
 
@@ -79,6 +88,17 @@ def _plain(data: bytes) -> bytes:
         return written
 
     known = _BESIDE.sub(b"", _code_pages.in_unicode(data))
+
+    def addressed(link: re.Match[bytes]) -> bytes:
+        """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""
+        told = dict(reversed(_ARGUMENT.findall(link[2])))
+        if not told:
+            return link[0]
+        place = b"#" + told[b"l"] if b"l" in told else b""
+        lead = (told.get(b"", b"") + place).translate(None, b"\r\n").decode("latin-1")
+        return b'%s "%s" ' % (link[1], quote(_decoded(lead, data), safe=_ASCII).encode())
+
+    known = _ADDRESS.sub(addressed, known)
     return _without_hidden(_MARK.sub(plainly, _PAIR.sub(_joined, known)))
 
 
@@ -113,19 +133,19 @@ def _joined(pair: re.Match[bytes]) -> bytes:
     return b"\\u%d" % (0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF))
 
 
-def _decoded(title: str, data: bytes) -> str:
-    """A title whose characters beyond ASCII still stand as `\\'e4` or `\\u228?`."""
+def _decoded(text: str, data: bytes) -> str:
+    """A title or an address whose characters beyond ASCII still stand as `\\'e4` or `\\u228?`."""
     page = _CODE_PAGE.search(data)
     encoding = f"cp{page[1].decode()}" if page else "cp1252"
     try:
         codecs.lookup(encoding)
     except LookupError:
         encoding = "cp1252"
-    title = _NUMBERED.sub(_counted, title)
+    text = _NUMBERED.sub(_counted, text)
     return re.sub(
         r"(?:\\'[0-9a-fA-F]{2}.?(?=\\')|\\'[0-9a-fA-F]{2})+",
         lambda run: _bytes(run[0]).decode(encoding, "replace"),
-        title,
+        text,
     )
 
 

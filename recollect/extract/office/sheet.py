@@ -88,7 +88,11 @@ def _find_delimiter(sample: Sequence[str], blob: Blob) -> str:
         return "\t"
 
     def regularity(delimiter: str) -> tuple[float, int]:
-        widths = [len(row) for row in csv.reader(sample, delimiter=delimiter) if row]
+        widths = [
+            len(row)
+            for row in csv.reader(sample, delimiter=delimiter, skipinitialspace=True)
+            if row
+        ]
         if not widths:
             return (0.0, 0)
         width, times = Counter(widths).most_common(1)[0]
@@ -107,7 +111,8 @@ def _rows(text: str, start: int, delimiter: str, warnings: list[str]) -> Iterato
     csv.field_size_limit(_LONGEST_FIELD)
     is_tidy = _is_tidy(text, delimiter)
     # No text has a zero: at the end of a cell it tells that nothing closed this one.
-    reader = csv.reader(chain(_lines(text, start), "\0"), delimiter=delimiter)
+    source = chain(_lines(text, start), "\0")
+    reader = csv.reader(source, delimiter=delimiter, skipinitialspace=True)
     number = lines = 0
     while True:
         try:

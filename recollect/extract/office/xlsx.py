@@ -12,12 +12,14 @@ from recollect.extract import _xml, _zip
 from recollect.extract.office import _ooxml, _table
 from recollect.model import Blob, Extracted
 
-_DATE, _PERCENT = "date", "percent"
+_DATE, _TIME, _PERCENT = "date", "time", "percent"
 # Formats that a file uses without describing them (ECMA-376 part 1, 18.8.30).
 BUILT_IN = {
     **dict.fromkeys((9, 10), _PERCENT),
-    **dict.fromkeys((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)), _DATE),
+    **dict.fromkeys((*range(14, 23), *range(27, 37), *range(50, 59)), _DATE),
+    **dict.fromkeys((*range(18, 22), 45), _TIME),
     46: "hours",
+    47: f"{_TIME}.",
 }
 _ELAPSED = {"[h": "hours", "[m": "minutes", "[s": "seconds"}
 """formats of a length of time, by what they begin with: `[h]:mm` shows 37:30"""
@@ -29,13 +31,17 @@ _CODE = re.compile(r"""(?:[-+() 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\])*+
 """The format of a number with leading zeros, such as `00000` or `000-00-0000`."""
 _UNSHOWN = re.compile(r'_.|\[[^\]]*\]|["\\]')
 
+_MIDNIGHT = re.compile(r"T00:00:00(?:\.0+)?Z?$|(?<=:\d\d)\.0+(?=Z?$)")
+
 _LONGEST_CODE = 255
 """characters, of which Excel writes no more"""
 
+_NO_DAY, _FIRST_YEAR = 60, 366
+"""days; a time of day whose number is not beyond them is a sum of times, and has no date"""
 _LONGEST = 1e9
-"""days; a larger number under a format of a length of time stays a number"""
+"""days; a larger number under the format of a date or time stays a number"""
 
-_TAGS = _xml.Tags("row", "c", "v", "t", "f")
+_TAGS = _xml.Tags("row", "c", "v", "t", "f", "rPh")
 
 
 def extract(blob: Blob) -> Extracted:
@@ -63,21 +69,37 @@ def value_text(value: float, format: str | None, epoch: datetime) -> str:
     """A number as its cell shows it: a date, a time, a length of time, a percentage, the number."""
     if format == _PERCENT:
         return f"{value * 100:.10g}%"
-    if format == _DATE:
-        try:
-            moment = epoch + timedelta(seconds=round(value * 86_400))
-        except OverflowError:
-            return _table.number_text(value)
-        if 0 <= value < 1:
-            return moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
-        if moment.time() == datetime.min.time():
-            return moment.date().isoformat()
-        return moment.isoformat(" ", "seconds")
     if format and "0" in format:
         return _masked(value, format)
-    if format in _ELAPSED.values() and abs(value) < _LONGEST:
-        return ("-" if value < 0 else "") + _elapsed(round(abs(value) * 86_400), format)
-    return _table.number_text(value)
+    if format is None or abs(value) >= _LONGEST:
+        return _table.number_text(value)
+    kind = format.rstrip(".")
+    is_elapsed = kind in _ELAPSED.values()
+    parts = 10 ** (len(format) - len(kind))
+    seconds, part = divmod(round((abs(value) if is_elapsed else value) * 86_400 * parts), parts)
+    fraction = f".{part:0{len(str(parts)) - 1}}" if part else ""
+    if is_elapsed:
+        return ("-" if value < 0 else "") + _elapsed(seconds, kind, fraction)
+    try:
+        return _moment(seconds, kind, epoch, fraction)
+    except OverflowError:
+        return _table.number_text(value)
+
+
+def _moment(seconds: int, kind: str, epoch: datetime, fraction: str) -> str:
+    """Excel takes 1900 for a leap year: of its days before 1 March each is one later than by the
+    epoch, and the 60th is not in the calendar."""
+    days, rest = divmod(seconds, 86_400)
+    from_1900 = epoch.year < 1900
+    clock = (epoch + timedelta(seconds=rest)).time()
+    if (days == 0 and from_1900) or (kind == _TIME and 0 <= days < _FIRST_YEAR):
+        return clock.strftime("%H:%M:%S" if clock.second or fraction else "%H:%M") + fraction
+    if from_1900 and days == _NO_DAY:
+        day = "1900-02-29"
+    else:
+        early = from_1900 and 0 < days < _NO_DAY
+        day = (epoch + timedelta(days=days + early)).date().isoformat()
+    return f"{day} {clock.isoformat()}{fraction}" if rest or fraction else day
 
 
 def _masked(value: float, mask: str) -> str:
@@ -92,35 +114,37 @@ def _masked(value: float, mask: str) -> str:
     return f"{first}{digits[: len(digits) - places]}{filled}".strip()
 
 
-def _elapsed(seconds: int, unit: str | None) -> str:
+def _elapsed(seconds: int, unit: str, fraction: str) -> str:
     minutes, rest = divmod(seconds, 60)
     if unit == "seconds":
-        return str(seconds)
+        return f"{seconds}{fraction}"
     if unit == "minutes":
-        return f"{minutes}:{rest:02}"
+        return f"{minutes}:{rest:02}{fraction}"
     shown = f"{minutes // 60}:{minutes % 60:02}"
-    return f"{shown}:{rest:02}" if rest else shown
+    return f"{shown}:{rest:02}{fraction}" if rest or fraction else shown
 
 
 def format_of(code: str) -> str | None:
-    """What a number format makes of a number: `date`, `hours`, `percent`, a mask with the zeros
-    that lead (`000-00-0000`), or nothing special."""
+    """What a number format makes of a number: `date`, `time`, `hours`, `percent`, a mask with the
+    zeros that lead (`000-00-0000`), or nothing special; a dot for each place of its seconds."""
     if len(code) > _LONGEST_CODE:
         return None
     pattern = _NOT_A_PATTERN.sub("", code).lower()
+    fine = re.search(r"s\]?\.(0{1,3})", pattern)
+    places = "." * len(fine[1]) if fine else ""
     if elapsed := re.search(r"\[[hms]", pattern):
-        return _ELAPSED[elapsed[0]]
+        return _ELAPSED[elapsed[0]] + places
     if "%" in pattern:
         return _PERCENT
     if re.search("[dmyhs]", pattern):
-        return _DATE
+        return (_DATE if re.search("[dyge]|mmm|^[^hs]*$", pattern) else _TIME) + places
     padded = _CODE.match(code)
     mask = _UNSHOWN.sub("", padded[0]) if padded else ""
     return mask if mask.count("0") > 1 else None
 
 
 def epoch(from_1904: bool) -> datetime:
-    # Excel takes 1900 for a leap year, so the day before 1 March 1900 is one off.
+    # Of days from 1 March 1900 on.
     return datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 - has none
 
 
@@ -221,6 +245,7 @@ class _Rows:
         self._value: list[str] = []
         self._formula: list[str] = []
         self._sink: list[str] | None = None
+        self._aid = False
 
     def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Row]:
         for _ in _xml.written(pieces, self._start, self._end, self._text):
@@ -239,9 +264,11 @@ class _Rows:
             self._value.clear()
             self._formula.clear()
         elif tag in ("v", "t"):
-            self._sink = self._value
+            self._sink = None if self._aid else self._value
         elif tag == "f":
             self._sink = self._formula
+        elif tag == "rPh":
+            self._aid = True
         elif tag == "row":
             self._row = _number(attributes.get("r")) or self._row + 1
             self._column = -1
@@ -259,6 +286,8 @@ class _Rows:
                 width = columns[-1] - columns[0] + 1
                 self._ready.append(_table.Row(self._row, columns, self._texts, width))
             self._columns, self._texts = [], []
+        elif tag == "rPh":
+            self._aid = False
 
     def _text(self, piece: str) -> None:
         if self._sink is not None:
@@ -273,6 +302,8 @@ class _Rows:
             return self._strings[number] if 0 <= number < len(self._strings) else ""
         if self._type == "b":
             return "TRUE" if value == "1" else "FALSE"
+        if self._type == "d":  # as ISO 8601 has it
+            return _MIDNIGHT.sub("", value).replace("T", " ")
         if self._type != "n":
             return " ".join(_ooxml.unescaped(value).split())
         try:

@@ -3,7 +3,7 @@
 import ctypes
 import io
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -179,6 +179,18 @@ def read_plainly(data: bytes) -> list[tuple[str, Drawn]]:
             except pypdfium2.PdfiumError:
                 pages.append(("", Drawn()))
     return pages
+
+
+def read_some(data: bytes, indexes: Iterable[int]) -> dict[int, str]:
+    """The plain text of some pages, those left out that cannot be read."""
+    texts: dict[int, str] = {}
+    with suppress(Permanent), opened(data) as document:
+        for index in indexes:
+            with suppress(pypdfium2.PdfiumError), _page(document, index) as page:
+                content = page.get_textpage()
+                texts[index] = content.get_text_range()
+                content.close()
+    return texts
 
 
 def look(data: bytes, count: int) -> list[Drawn]:

@@ -33,6 +33,9 @@ _GARBAGE = 0.2
 _CODE = re.compile(r"\(cid:\d+\)")
 _BULLET = re.compile(r"\s*\x7f\s*")
 _ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
+_FROM_THE_RIGHT = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _NAMED_PAGES = 20
 
 
@@ -122,11 +125,30 @@ def _read(data: bytes) -> _Read:
     converted = _xberg.convert(data, _xberg.PDF)
     title = clean_line(converted.title or "")
     drawn = _pdfium.look(data, len(converted.pages))
+    # xberg has the words of a line as they stand from the left, and turns those in Latin letters.
+    turned = _pdfium.read_some(
+        data, [index for index, text in enumerate(converted.pages) if _is_from_the_right(text)]
+    )
     pages = [
-        _Page(index + 1, _lines.joined(_bulleted(text)), look, index in scans)
+        _Page(index + 1, turned.get(index) or _lines.joined(_bulleted(text)), look, index in scans)
         for index, (text, look) in enumerate(zip(converted.pages, drawn, strict=True))
     ]
-    return _Read(pages, title if title and not _JUNK_TITLE.match(title) else None, [], data)
+    warnings: list[str] = []
+    if turned:
+        which = "Page {} was" if len(turned) == 1 else "Pages {} were"
+        listed = _listed([index + 1 for index in turned])
+        warnings = [
+            f"{which.format(listed)} read as plain text, without headings and tables:"
+            " its script is written from the right."
+        ]
+    return _Read(pages, title if title and not _JUNK_TITLE.match(title) else None, warnings, data)
+
+
+def _is_from_the_right(text: str) -> bool:
+    """Whether most letters are of Hebrew, Arabic or another script written from the right."""
+    if text.isascii():
+        return False
+    return 2 * len(_FROM_THE_RIGHT.findall(text)) > sum(map(str.isalpha, text))
 
 
 def _bulleted(text: str) -> str:

@@ -134,9 +134,10 @@ def content(parsed: Parsed) -> Extracted:
     return Extracted(text, title=title, warnings=warnings)
 
 
-def read_chapter(data: bytes) -> Whole:
-    """All of an XHTML page; of what it says only links, pictures and hidden text are left out."""
-    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", read_page(data, None)[1]))
+def read_chapter(data: bytes, *, besides: str = "") -> Whole:
+    """All of an XHTML page; of what it says only links, pictures and hidden text are left out, and
+    what the selector `besides` names."""
+    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", read_page(data, None)[1]), besides)
 
 
 def read_letter(data: bytes, mime: str) -> Whole:
@@ -148,13 +149,13 @@ def hidden_warnings(hidden: int) -> list[str]:
     return [f"Hidden text was left out ({hidden:,} characters)."] if hidden else []
 
 
-def _read_whole(source: str) -> Whole:
+def _read_whole(source: str, besides: str = "") -> Whole:
     refuse_hostile(source)
     page = LexborHTMLParser(source)
     title = _title(page)
     hidden = remove(_hidden.find(page).nodes)
     _drop_styles(page)
-    remove(page.css(_MACHINERY))
+    remove(page.css(f"{_MACHINERY}, {besides}" if besides else _MACHINERY))
     remove(page.css("defs, metadata"))  # of drawings: parts that are used elsewhere, who made it
     for link in page.css("a"):
         link.unwrap()

@@ -13,9 +13,10 @@ from recollect.model import Blob, Extracted, Place
 
 _CONTAINER = "META-INF/container.xml"
 _LOCKS = "META-INF/encryption.xml"
-_PAGE = re.compile(r"(?!image/).*(?:html|xml|oeb1)|$", re.IGNORECASE)
+_PAGE = re.compile(r"(?!image/|application/(?:smil|x-dtbncx)).*(?:html|xml|oeb1)|$", re.IGNORECASE)
 """What may be a chapter, if the spine lists it: older books call them text/x-oeb1-document."""
 _NAMED = 10
+_PROSE = re.compile(r"^[^#\s]", re.M)
 _HEADING = re.compile(r"^#{1,6} +(.+)$", re.M)
 
 
@@ -24,9 +25,14 @@ def extract(blob: Blob) -> Extracted:
     book = _Book(package)
     places: list[Place] = []
     written: list[str] = []
-    hidden = size = 0
-    for number, part in enumerate(book.chapters, 1):
-        chapter = _page.read_chapter(package.read(part))
+    hidden = size = number = 0
+    for part in book.chapters:
+        is_contents = part in book.contents
+        # They repeat what the chapters say, as links; of a short book they may be a part.
+        chapter = _page.read_chapter(package.read(part), besides="nav" if is_contents else "")
+        if is_contents and not _PROSE.search(chapter.text):
+            continue
+        number += 1
         hidden += chapter.hidden
         if not chapter.text:
             continue
@@ -55,15 +61,19 @@ class _Book:
         self._in_title = False
         self._pages: dict[str, str] = {}
         self._spine: list[str] = []
+        self.contents: set[str] = set()
+        """parts with the table of contents"""
         if _CONTAINER not in package.names:
             raise Permanent("it is damaged: it does not say where its content is")
         _xml.parse(package.pieces(_CONTAINER), self._start_container)
         if self._source not in package.names:
             raise Permanent("it is damaged: its list of chapters is missing")
         _xml.parse(package.pieces(self._source), self._start, self._end, self._text)
-        parts = [self._pages[item] for item in self._spine if item in self._pages]
+        # One that lists no order has that of its files.
+        parts = [self._pages[item] for item in self._spine or self._pages if item in self._pages]
         self.chapters = [part for part in dict.fromkeys(parts) if part in package.names]
-        self.missing = [part for part in dict.fromkeys(parts) if part not in package.names]
+        missing = [part for part in dict.fromkeys(parts) if part not in package.names]
+        self.missing = [part for part in missing if part not in self.contents]
         if not _locked(package).isdisjoint(self.chapters):
             raise Permanent("it is locked for one reader (DRM)", code="encrypted_file")
         self.title = next((title for title in self._titles if title), None)
@@ -74,11 +84,11 @@ class _Book:
 
     def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "item" and _PAGE.match(attributes.get("media-type", "")):
-            # Its contents repeat what the chapters say, as links.
-            if "nav" not in attributes.get("properties", "").split():
-                path = unquote(attributes.get("href", "").partition("#")[0])
-                part = posixpath.normpath(posixpath.join(posixpath.dirname(self._source), path))
-                self._pages[attributes.get("id", "")] = part
+            path = unquote(attributes.get("href", "").partition("#")[0])
+            part = posixpath.normpath(posixpath.join(posixpath.dirname(self._source), path))
+            self._pages[attributes.get("id", "")] = part
+            if "nav" in attributes.get("properties", "").split():
+                self.contents.add(part)
         elif tag == "itemref":
             self._spine.append(attributes.get("idref", ""))
         elif tag == "title":

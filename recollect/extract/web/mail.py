@@ -12,9 +12,11 @@ from email.header import decode_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import cast
+from urllib.parse import unquote
 
 from recollect.extract._charsets import decoded
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
+from recollect.extract.text import ical
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -28,6 +30,10 @@ _ENVELOPE = re.compile(
 """It holds a date: no line of a letter begins a message."""
 _SETTINGS = re.compile(rb"\s*<\?xml\b")
 _ESCAPED = re.compile(rb"^>From ", re.MULTILINE)
+_REPORTS = frozenset({"message/delivery-status", "message/disposition-notification"})
+"""What became of a message (RFC 3464, RFC 8098): headers only, in some groups."""
+_INVITATION = "text/calendar"
+_SHOWN_IN_PAGES = ("image/", "audio/", "video/", "application/pdf")
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 
 
@@ -88,14 +94,19 @@ class _Reading:
         attachments: list[str] = []
         inner: list[Message] = []
         bodies: list[str] = []
+        invitations: list[str] = []
         for part in self._contents(message):
             if part.get_content_type() == "message/rfc822":
                 inner += _messages(part)
+            elif part.get_content_type() in _REPORTS:
+                bodies.append(_report(part))
+            elif part.get_content_type() == _INVITATION and not _is_file(part):
+                invitations.append(self._invitation(part))
             elif _is_body(part) or (part is message and _holds_words(part)):
                 bodies.append(self._body(part))
-            else:
-                attachments.append(_file_name(part))
-        blocks += bodies
+            elif name := _file_name(part):
+                attachments.append(name)
+        blocks += [*bodies, *invitations]
         if attachments:
             blocks.append(f"Attachments: {', '.join(attachments)}")
         for one in inner:
@@ -115,7 +126,7 @@ class _Reading:
                 self._left_out = True
                 return
             kind = part.get_content_type()
-            if not part.is_multipart() or kind == "message/rfc822":
+            if not part.is_multipart() or kind == "message/rfc822" or kind in _REPORTS:
                 yield part
             elif kind == "multipart/alternative":
                 chosen = _choose(_payloads(part))
@@ -126,9 +137,13 @@ class _Reading:
             else:
                 pending += reversed(_payloads(part))
 
+    def _invitation(self, part: Message) -> str:
+        text, _ = ical.read(_data(part), f"{_INVITATION}; charset={part.get_content_charset()}")
+        self._size += len(text)
+        return text or self._body(part)
+
     def _body(self, part: Message) -> str:
-        data = part.get_payload(decode=True)
-        data = data if isinstance(data, bytes) else b""
+        data = _data(part)
         charset = part.get_content_charset()
         if part.get_content_type() == "text/html":
             mime = f"text/html; charset={charset}" if charset else "text/html"
@@ -139,6 +154,11 @@ class _Reading:
             text = decoded(data, charset)
         self._size += len(text)
         return text.strip()
+
+
+def _data(part: Message) -> bytes:
+    data = part.get_payload(decode=True)
+    return data if isinstance(data, bytes) else b""
 
 
 def _payloads(part: Message) -> list[Message]:
@@ -170,12 +190,18 @@ def _messages(part: Message) -> list[Message]:
     return [email.message_from_bytes(body) for body in bodies]
 
 
+def _report(part: Message) -> str:
+    groups = [
+        "\n".join(f"{name}: {clean_line(_words(str(value)))}" for name, value in one.raw_items())
+        for one in _payloads(part)
+    ]
+    return "\n\n".join(groups)
+
+
 def _choose(parts: list[Message]) -> list[Message]:
     for part in parts:
-        if part.get_content_type() == "text/plain":
-            data = part.get_payload(decode=True)
-            if isinstance(data, bytes) and len(data.split()) > 3:
-                return [part]
+        if part.get_content_type() == "text/plain" and len(_data(part).split()) > 3:
+            return [part]
     for part in parts:
         if part.get_content_type() == "text/html" or part.is_multipart():
             return [part]
@@ -198,7 +224,7 @@ def _is_beside_text(part: Message) -> bool:
     """Whether a part of an alternative adds to its words; pictures mostly belong to its markup."""
     if part.get_content_maintype() == "image":
         return _is_attached(part)
-    return _is_file(part) or part.get_content_type() == "message/rfc822"
+    return _is_file(part) or part.get_content_type() in ("message/rfc822", _INVITATION)
 
 
 def _holds_words(part: Message) -> bool:
@@ -206,8 +232,17 @@ def _holds_words(part: Message) -> bool:
     return part.get_content_maintype() in ("text", "multipart")
 
 
-def _file_name(part: Message) -> str:
-    return safe_name(_words(part.get_filename() or "")) or f"unnamed ({part.get_content_type()})"
+def _file_name(part: Message) -> str | None:
+    """None for what a page that was saved as one file (RFC 2557) only looks like."""
+    if name := safe_name(_words(part.get_filename() or "")):
+        return name
+    kind = part.get_content_type()
+    address = str(part.get("Content-Location", "")).strip()
+    if not address:
+        return f"unnamed ({kind})"
+    if address.startswith("cid:") or not kind.startswith(_SHOWN_IN_PAGES):
+        return None
+    return safe_name(unquote(re.split("[?#]", address)[0]))
 
 
 def _header(message: Message, name: str) -> str:
