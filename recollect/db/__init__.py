@@ -36,9 +36,11 @@ class Tx(psycopg.Connection[DictRow]):
     def execute_planned(
         self, statement: sql.Composed, parameters: Mapping[str, object]
     ) -> psycopg.Cursor[DictRow]:
-        """Execute with the plan that this connection made for any parameters, when the statement
-        came first: for one that is best executed in the same way always. To plan a long statement
-        takes longer than to execute it. From here on, the transaction has such plans."""
+        """Execute a statement with a plan for any parameters, which this connection makes once.
+
+        For a long statement that is best executed in one way whatever its parameters: to plan it
+        takes as long as to execute it (docs/decisions/0048).
+        """
         self.execute("set local plan_cache_mode = force_generic_plan")
         self.prepare_threshold = sys.maxsize  # None would forbid it, for this statement, too
         try:
