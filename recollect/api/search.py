@@ -312,7 +312,9 @@ def _aggregate(
 ) -> MemoryResult:
     text, of_query = asked
     cosine = None if vector is None or of_query is None else float(vector @ of_query)
-    share = terms.share(terms.query_terms(tenant.id, text), terms.weigh(tenant.id, made.text))
+    share = terms.share(
+        terms.query_terms(tenant.id, text), terms.weigh(tenant.id, made.text).keys()
+    )
     ids = [one.id for one in sources]
     borne = {one.id: one for source in sources for one in source.documents or ()}
     chunks = {

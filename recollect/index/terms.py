@@ -18,7 +18,7 @@ import re
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol, cast
@@ -403,14 +403,14 @@ def rarities(
 
 
 def share(
-    groups: Sequence[Sequence[int]], held: Collection[int], weights: Sequence[float] | None = None
+    groups: Sequence[Sequence[int]], held: Set[int], weights: Sequence[float] | None = None
 ) -> float:
     """Which share of a query's words a text holds, 0 … 1; `held` are the numbers of the text.
 
     With `weights`, one for each word, a word counts for as much.
     """
     weights = [1.0] * len(groups) if weights is None else weights
-    there = [any(number in held for number in group) for group in groups]
+    there = [not held.isdisjoint(group) for group in groups]
     whole = sum(weights)
     return sum(w for w, held in zip(weights, there, strict=True) if held) / whole if whole else 0.0
 

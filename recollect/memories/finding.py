@@ -222,9 +222,7 @@ def every(
     counted = _counted(tx, condition, parameters)
     rarity = terms.rarities(groups, counted, counted[None])
     cosine = _cosine(vector, vector_index.sought(tx, "memories", vector))
-    known: dict[tuple[int, ...], tuple[float, float]] = {
-        (): (0.0, 0.0)
-    }  # most hold the same few words
+    known = {frozenset[int](): (0.0, 0.0)}  # most hold the same few words
     found = list[NamedStanding]()
     # The server hands them over some at a time.
     with tx.cursor("every_memory") as rows:
@@ -233,7 +231,7 @@ def every(
             _EVERY.format(cosine=cosine, condition=condition), {**parameters, **_asked(vector)}
         )
         for row in rows:
-            held = tuple(row["held"] or ())
+            held = frozenset[int](row["held"] or ())
             if held not in known:
                 known[held] = terms.share(groups, held), terms.share(groups, held, rarity)
             if held or row["cosine"] is not None:
