@@ -1,5 +1,6 @@
 """`backup` and `restore` of the whole installation; `export` and `import` of documents."""
 
+import itertools
 import os
 import time
 from collections.abc import Generator, Mapping
@@ -389,12 +390,18 @@ def _secrets_put(config: Config, secrets: Mapping[str, bytes]) -> Generator[None
         with _writing_to(config.data_dir):
             for path, data in ready.items():
                 if path.exists() and path.read_bytes() != data:
-                    path.rename(path.with_name(f"{path.name}.replaced"))
+                    path.rename(_unused(path.with_name(f"{path.name}.replaced")))
                 asides[path].rename(path)
     finally:
         for aside in asides.values():
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
+
+
+def _unused(path: Path) -> Path:
+    """`path`, or with the first number behind it that no file has: it may be a key's only copy."""
+    numbered = (path.with_name(f"{path.name}.{n}") for n in itertools.count(2))
+    return next(one for one in itertools.chain([path], numbered) if not os.path.lexists(one))
 
 
 @contextmanager

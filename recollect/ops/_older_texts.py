@@ -105,15 +105,16 @@ def _has_its_words(row: Mapping[str, Any]) -> bool:
 
 
 def _make_again(db: Database, id: DocumentId, hash: bytes) -> bool:
-    """From an older text that has it; False if that is damaged, too."""
+    """From an older text that has it; False if each of them is damaged, too."""
     with db.begin() as tx:
-        row = tx.execute(
+        rows = tx.execute(
             "select d.org_id, substr(v.text, c.start_at + 1, c.end_at - c.start_at) as text"
             + _PLACED
-            + " and d.id = %s and c.hash = %s limit 1 for no key update of d",
+            + " and d.id = %s and c.hash = %s for no key update of d",
             (id, hash),
-        ).fetchone()
-        if row is None or chunk.digest(row["text"]) != hash:
+        )
+        row = next((one for one in rows if chunk.digest(one["text"]) == hash), None)
+        if row is None:
             return False
         words = terms.weigh(OrgId(row["org_id"]), row["text"])
         documents.keep_entry(tx, id, hash, row["text"], words)

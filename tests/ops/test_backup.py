@@ -15,6 +15,7 @@ import tracemalloc
 import uuid
 import zipfile
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, LiteralString
@@ -448,6 +449,27 @@ def test_what_a_killed_run_left_goes_with_the_next_one(
 
     assert not any(path.exists() for path in dead)
     assert all(path.exists() for path in (alive, *others))
+
+
+def test_two_runs_for_one_path_that_begin_together_leave_each_other_alone(tmp_path: Path) -> None:
+    path, meeting = tmp_path / "b.zip", threading.Barrier(2, timeout=60)
+
+    def write(force: bool) -> bool:
+        meeting.wait()
+        try:
+            with Writing(path, force=force) as file:
+                file.put("a", b"rows")
+                meeting.wait()
+        except SetupError as error:
+            return "is there already" not in str(error)
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(100):
+            assert list(pool.map(write, [True, True])) == [True, True]
+            path.unlink()
+            assert sorted(pool.map(write, [False, False])) == [False, True]
+            path.unlink()
 
 
 def test_a_name_that_cannot_be_is_said(
@@ -932,6 +954,14 @@ def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
     assert told.code == 0, told.err
     assert (place / "secret-key").read_bytes() == KEY
     assert (place / "secret-key").stat().st_mode & 0o777 == 0o600
+    # What a restore replaces may be the only copy of a key.
+    for mine in (b"first", b"second"):
+        (place / "secret-key").write_bytes(mine)
+        again = ["restore", str(tmp_path / "b.zip"), "--replace"]
+        told = terminal.run(*again, **{**given, "RECOLLECT_BLOB_URL": None})
+        assert told.code == 0, told.err
+    kept = {path.name: path.read_bytes() for path in place.glob("secret-key.*")}
+    assert kept == {"secret-key.replaced": b"first", "secret-key.replaced.2": b"second"}
 
 
 def test_a_restore_that_is_refused_makes_no_store_of_files(

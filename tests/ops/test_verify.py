@@ -265,6 +265,41 @@ def test_passages_of_older_texts_are_made_again(
     assert [set(one["terms"]) for one in after] == [set(one["terms"]) for one in before]
 
 
+def test_a_passage_is_made_again_from_whichever_older_text_still_has_it(ground: Ground) -> None:
+    with ground.app.db.begin() as tx:
+        settings.patch(tx, ground.tenant.id, {"keepVersions": 5}, keys=[])
+    kept = [prose(f"{random_id()} {n}") for n in range(3)]
+    id = ground.add("\n\n".join(kept))
+    drain(ground.app)
+    for more in ("More.", "Other."):
+        with ground.app.db.begin() as tx:
+            change = DocumentChange(content=text_content("\n\n".join([*kept, more])))
+            documents.update(tx, ground.tenant, id, change)
+        drain(ground.app)
+    with ground.app.db.begin() as tx:
+        documents.update(tx, ground.tenant, id, DocumentChange(content=text_content("Gone.")))
+    drain(ground.app)
+
+    for nth in range(3):
+        # The text of one of the three is damaged.
+        ground.sql(
+            "update versions set text = translate(text, 'e', 'o') where id = (select id from"
+            " versions where document_id = %s order by known_until offset %s limit 1)",
+            id,
+            nth,
+        )
+        lost = ground.sql(
+            "delete from version_entries k where k.document_id = %s and 3 = (select count(*)"
+            " from versions v join version_chunks c on c.version_id = v.id"
+            " where v.document_id = k.document_id and c.hash = k.hash)",
+            id,
+        )
+        found = ground.verify(mend=True)
+        if nth < 2:
+            assert lost > 0
+            assert found["older_text_wrong"].mended == lost
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_damage_is_found_and_mended(ground: Ground, id: DocumentId, kind: str) -> None:
     assert ground.sql(DAMAGES[kind], id)

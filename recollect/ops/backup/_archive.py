@@ -118,9 +118,23 @@ def name_aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
+@contextmanager
+def alone(folder: Path) -> Generator[None]:
+    """While no other run makes or names a file in the folder."""
+    held = os.open(folder.absolute(), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
 def hold(aside: Path) -> int:
     """Let others know, while the descriptor is open, that this file or folder is being written; and
-    remove what runs for the same path left that were killed."""
+    remove what runs for the same path left that were killed.
+
+    To be called together with the making of `aside`, `alone`: what is not held yet is removed."""
     held = os.open(aside, os.O_RDONLY)
     with suppress(OSError):  # a file system without locks: nothing is removed there
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -179,8 +193,9 @@ class Writing:
 
     def __enter__(self) -> Self:
         try:
-            handle = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            self._held = hold(self._aside)
+            with alone(self._path.parent):
+                handle = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+                self._held = hold(self._aside)
         except OSError as error:
             raise self._refusal(error) from error
         self._target = _Target(os.fdopen(handle, "r+b"))
@@ -226,8 +241,9 @@ class Writing:
         self.put(SUMS, "".join(lines).encode())
         self._zip.close()
         self._target.sync()
-        self._refuse_existing()
-        self._aside.rename(self._path)
+        with alone(self._path.parent):
+            self._refuse_existing()
+            self._aside.rename(self._path)
         folder = os.open(self._path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -19,7 +19,7 @@ from recollect.errors import NotFoundError, Permanent, SetupError
 from recollect.index import vector_index
 from recollect.model import OrgId
 from recollect.ops.backup import _questions
-from recollect.ops.backup._archive import Progress, Tell, hold, name_aside, silent
+from recollect.ops.backup._archive import Progress, Tell, alone, hold, name_aside, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     FORMAT,
@@ -76,8 +76,9 @@ def export(
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise SetupError(f"{folder} is there already and not empty; name a new folder")
-        aside.mkdir(mode=0o700)
-        held = hold(aside)
+        with alone(folder.parent):
+            aside.mkdir(mode=0o700)
+            held = hold(aside)
         with snapshot(url) as tx:
             bundle = _exported(tx, blobs, aside, org, tags, tell)
         if folder.exists():
