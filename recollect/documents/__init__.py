@@ -37,7 +37,7 @@ from recollect.documents._blobs import (
     name_blobs,
     some_blobs,
 )
-from recollect.documents._changing import AT_ONCE, SWEPT, count, insert_all, sweep
+from recollect.documents._changing import AT_ONCE, SWEPT, count, insert_all, lock_chains, sweep
 from recollect.documents._clock import Moment, moment, recall, step_along
 from recollect.documents._counts import fold_counts
 from recollect.documents._finishing import (
@@ -194,6 +194,7 @@ __all__ = [
     "known_blobs",
     "known_hashes",
     "limit",
+    "lock_chains",
     "lost_quotes",
     "moment",
     "name_blobs",

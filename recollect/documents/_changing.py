@@ -452,18 +452,36 @@ def lock_memories(tx: Tx, ids: Sequence[str], *, keep: Collection[bytes] = ()) -
 
     Who takes evidence away may end a memory, which changes the versions before and after it (see
     the migration `0007_memories`). So that two of them never wait for each other, everybody first
-    locks documents by their ids, then whole chains: by their first version, then by version.
+    locks documents by their ids, then chains (`lock_chains`).
     """
     if not ids:
         return
+    lock_chains(
+        tx,
+        "select coalesce(m.root_id, m.id) from memory_sources s join memories m"
+        " on m.id = s.memory_id where s.document_id = any(%s) and not s.hash = any(%s::bytea[])",
+        (list(ids), list(keep)),
+    )
+
+
+def lock_chains(
+    tx: Tx, roots: LiteralString, parameters: Sequence[object] | Mapping[str, object]
+) -> None:
+    """Lock memories with all versions, and what was concluded from any of these, and so on: that
+    ends with them. By the first version, then by version.
+
+    `roots` is a query of the ids of first versions.
+    """
     tx.execute(
-        "with touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
-        "  from memory_sources s join memories m on m.id = s.memory_id"
-        "  where s.document_id = any(%s) and not s.hash = any(%s::bytea[]))"
+        f"with recursive touched (root) as (({roots})"
+        " union select coalesce(c.root_id, c.id) from touched t cross join lateral"
+        "  (select t.root as id union all select v.id from memories v where v.root_id = t.root) p"
+        "  join memory_relations r on r.target_id = p.id and r.relation = 'derives'"
+        "  join memories c on c.id = r.memory_id)"
         " select from memories m where m.id in (select root from touched"
         "  union select v.id from touched t join memories v on v.root_id = t.root)"
         " order by coalesce(m.root_id, m.id), m.version, m.id for update",
-        (list(ids), list(keep)),
+        parameters,
     )
 
 

@@ -27,7 +27,6 @@ from recollect.index import missing_vectors, vector_index
 from recollect.memories.reading import concluded, named, versions
 from recollect.memories.records import (
     COLUMNS,
-    IN_ORDER,
     LIVE,
     REACH,
     UNFORGOTTEN,
@@ -232,8 +231,7 @@ def forget_these(
 ) -> list[Memory]:
     """Forget those of the ids that are live memories of the tag; an older version means the latest.
     They remember the batch."""
-    hold(tx, tenant, tag)
-    found = named(tx, tenant, tag, ids, lock=True)
+    found = _held(tx, tenant, tag, ids)
     return _forgotten(tx, tenant, [memory.id for memory in found], reason, batch)
 
 
@@ -241,8 +239,7 @@ def forget_named(
     tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str], reason: str | None, batch: str
 ) -> tuple[list[Memory], dict[str, RequestError]]:
     """As `forget_these`; and why others of the ids were not: unknown, or forgotten before."""
-    hold(tx, tenant, tag)
-    live = named(tx, tenant, tag, ids, lock=True)
+    live = _held(tx, tenant, tag, ids)
     roots = {one.root_id or one.id for one in live}
     known = {one.id: one for one in versions(tx, tenant, ids) if one.tag == tag}
     unknown = [id for id in dict.fromkeys(ids) if id not in known]
@@ -255,6 +252,18 @@ def forget_named(
             refused[id] = _forgotten_already(one)
     done = _forgotten(tx, tenant, [one.id for one in live], reason, batch)
     return done, {id: refused[id] for id in dict.fromkeys(ids) if id in refused}
+
+
+def _held(tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str]) -> list[Memory]:
+    """Live memories of the tag among the ids, locked."""
+    hold(tx, tenant, tag)
+    documents.lock_chains(
+        tx,
+        "select coalesce(m.root_id, m.id) from memories m"
+        " where m.org_id = %s and m.tag = %s and m.id = any(%s)",
+        (tenant.id, tag, list(ids)),
+    )
+    return named(tx, tenant, tag, ids)
 
 
 def forget_vectors(tx: Tx) -> None:
@@ -479,7 +488,9 @@ def _meant(
         + "md5(m.content) = md5(%(becomes)s::text))) order by d.id for key share",
         parameters,
     )
-    if becomes is not None:
+    if becomes is None:
+        documents.lock_chains(tx, "select coalesce(m.root_id, m.id)" + matching, parameters)
+    else:
         texts = (becomes, *([] if target.content is None else [target.content]))
         updates = None if target.id is None else MemoryId(target.id)
         facts = [Fact(text, updates=updates) for text in texts]
@@ -563,21 +574,17 @@ def _lock(tx: Tx, org: OrgId, tag: str) -> None:
 
 
 def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequence[Fact]) -> None:
-    """All that keeping these facts may change, whole chains in the order of `IN_ORDER`."""
-    tx.execute(
-        "with placed as materialized (select hash from chunks where document_id = %(document)s),"
-        " touched as materialized (select distinct coalesce(m.root_id, m.id) as root"
-        "  from memories m where m.org_id = %(org)s and m.id in ("
+    """All that keeping these facts may change."""
+    documents.lock_chains(
+        tx,
+        "with placed as materialized (select hash from chunks where document_id = %(document)s)"
+        " select coalesce(m.root_id, m.id) from memories m where m.org_id = %(org)s and m.id in ("
         "  select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
         "   and m.is_latest and md5(m.content) = any(%(digests)s)"
         "  union select unnest(%(named)s::text[])"
         "  union select s.memory_id from memory_sources s"
         "   where s.document_id = %(document)s and s.hash <> %(whole)s"
-        "    and s.hash not in (select hash from placed)))"
-        " select from memories m where m.id in (select root from touched"
-        "  union select v.id from touched t join memories v on v.root_id = t.root)"
-        + IN_ORDER
-        + " for update",
+        "    and s.hash not in (select hash from placed))",
         {
             "org": org,
             "tag": tag,

@@ -12,7 +12,6 @@ from recollect.documents.filters import Filter
 from recollect.documents.filters import compile as compile_filter
 from recollect.memories.records import (
     COLUMNS,
-    IN_ORDER,
     LIVE,
     REACH,
     WHOLE,
@@ -217,9 +216,7 @@ def known(tx: Tx, tenant: Tenant, tag: str, limit: int = 100) -> list[Memory]:
     return list(find(tx, tenant, query).items)
 
 
-def named(
-    tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str], *, lock: bool = False
-) -> list[Memory]:
+def named(tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str]) -> list[Memory]:
     """Those of the ids that are live memories of the tag; an older version means the latest."""
     rows = tx.execute(
         # By the ids of the chains: the planner would else compare all of the tag with each.
@@ -232,8 +229,7 @@ def named(
         + " and m.tag = %(tag)s and "
         + LIVE
         + " and m.id = any(array(select root from roots"
-        "  union select v.id from roots join memories v on v.root_id = root))"
-        + (IN_ORDER + " for update" if lock else " order by m.id"),
+        "  union select v.id from roots join memories v on v.root_id = root))" + " order by m.id",
         {**tenancy.bounds(tenant), "tag": tag, "ids": list(ids)},
     )
     return [read_row(row) for row in rows]

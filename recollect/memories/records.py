@@ -42,9 +42,6 @@ COLUMNS = (
 REACH = tenancy.with_one("m.tag", "m.org_id")
 UNFORGOTTEN = "m.forgotten_at is null and (m.forget_after is null or m.forget_after > now())"
 LIVE = "m.is_latest and " + UNFORGOTTEN
-IN_ORDER = " order by coalesce(m.root_id, m.id), m.version, m.id"
-"""in which everybody locks memories that locks several, as in `documents`: the versions of one
-together, since the end of one of them changes those beside it"""
 
 
 class Relation(StrEnum):

@@ -833,6 +833,65 @@ def test_adding_what_is_known_and_the_end_of_its_document_do_not_wait_for_each_o
         assert live(tx, tenant, any_of=["a"]) == sorted(texts.values())
 
 
+@pytest.mark.parametrize("ending", ["delete", "move", "forget"])
+def test_who_ends_what_another_document_concluded_from_does_not_wait_for_its_end(
+    ending: str, app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    failures: list[BaseException] = []
+    meeting = threading.Barrier(2, timeout=60)
+
+    def end(document: DocumentId, said: Sequence[MemoryId]) -> None:
+        meeting.wait()
+        try:
+            with app.db.begin() as tx:
+                if ending == "move":
+                    documents.update(tx, tenant, document, DocumentChange(tags=["b"]))
+                elif ending == "forget" and said:
+                    memories.forget_these(tx, tenant, "a", said, None, "batch")
+                else:
+                    documents.delete(tx, tenant, [document])
+        except BaseException as error:  # noqa: BLE001 told below
+            failures.append(error)
+
+    for _ in range(12):
+        pair = write(random_id()), write(random_id())
+        with app.db.begin() as tx:
+            spans = {id: Span(reading.unread(tx, id)[0].hash, 0, 7) for id in pair}
+            known = [draw(tx, org, id, *(f"{id} says {n}." for n in range(3))) for id in pair]
+            first = known[0]
+            for level in range(4):
+                known.reverse()  # each has conclusions from what the other one has
+                known = [
+                    memories.store(
+                        tx,
+                        org.id,
+                        id,
+                        "a",
+                        [
+                            fact(
+                                org,
+                                f"{level} follows from {premise}.",
+                                spans=[spans[id]],
+                                is_inference=True,
+                                related={premise: Relation.DERIVES},
+                            )
+                            for premise in premises
+                        ],
+                        read=[],
+                    )
+                    for id, premises in zip(pair, known, strict=True)
+                ]
+        threads = [
+            threading.Thread(target=end, args=(pair[0], first)),
+            threading.Thread(target=end, args=(pair[1], [])),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert failures == []
+
+
 def waiting(app: App) -> int:
     """How many sessions wait for a lock."""
     with app.db.begin() as watcher:
