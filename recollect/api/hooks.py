@@ -31,7 +31,7 @@ from recollect.errors import (
     Transient,
 )
 from recollect.model import Connection
-from recollect.sync import authorizations, connect, push_registrations
+from recollect.sync import authorizations, connect, farewells, push_registrations
 from recollect.sync.connect import callback_url
 from recollect.sync.credentials import client_of, oauth_of, open_registration, seal_tokens
 from recollect.sync.push_registrations import StoredRegistration
@@ -130,7 +130,11 @@ def _agreed(
         account = connector.identify(
             open_api(app, connector, GivenAccess(tokens), pause=_no_pause), tokens
         )
-        _authorize(app, connection, connector, tokens, account)
+        try:
+            _authorize(app, connection, connector, tokens, account)
+        except BadRequestError:  # another account's
+            farewells.take_back(app, connection, tokens, account.id)
+            raise
     except RecollectError as fault:
         LOG.warning("authorization failed", connection=connection.id, reason=_sentence(fault))
         return _back(app, taken.redirect_url, connection, fault)

@@ -15,7 +15,7 @@ from recollect.connectors.base import Connector, Source
 from recollect.connectors.pushes import Registration
 from recollect.errors import LeaseLost, NotFoundError, Permanent, Reauthorize, SetupError, Transient
 from recollect.model import Connection, ConnectionId, SyncClaim, Trigger, random_id
-from recollect.sync import connections, push_registrations
+from recollect.sync import connections, farewells, push_registrations
 from recollect.sync.credentials import (
     ageing,
     oauth_of,
@@ -24,7 +24,7 @@ from recollect.sync.credentials import (
     seal_tokens,
 )
 from recollect.sync.push_registrations import Farewell, StoredRegistration
-from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source, say_off
+from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source
 
 LOG = log.get("sync")
 PUSH_RETRY = timedelta(hours=1)
@@ -138,7 +138,7 @@ def _subscribe(
         replaced = push_registrations.keep_registration(
             tx, id, remote=made.remote, expires_at=made.expires_at
         )
-        told = replaced is None and say_off(tx, app, connector.provider, made)
+        told = replaced is None and farewells.say_off(tx, app, connector.provider, made)
         # Whatever changed between the end of the old one and the start of the new one.
         connections.want(tx, [connection.id], Trigger.EVENT)
     if replaced is not None:
@@ -182,6 +182,13 @@ def bid(app: App, due: Farewell) -> None:
     tokens = open_tokens(app, ConnectionId(told["connection"]), told["tokens"])
     client = oauth.OAuthClient(*told["client"])
     spec = oauth_of(app, connector)
+    revoke = told["revoke"]
+    if revoke and told.get("account") is not None:
+        with app.db.begin() as tx:
+            # The account may have authorized another connection since.
+            revoke = not farewells.is_shared(app, tx, connector, told["account"], client.id)
+            if revoke and farewells.waits(app, tx, due, told):
+                raise Transient("another farewell needs the authorization", code="farewell_waits")
     try:
         if tokens.refresh is not None and ageing(tokens):
             tokens = oauth.refresh(spec, client, tokens, headers=connector.headers())
@@ -192,9 +199,9 @@ def bid(app: App, due: Farewell) -> None:
                 connector.unsubscribe(api, Registration(**one))
             except Permanent as error:  # the others and the authorization are to end all the same
                 LOG.info("registration not removed", provider=due.provider, reason=str(error))
-        if told["revoke"] and spec.revoke_url is not None:
+        if revoke and spec.revoke_url is not None:
             oauth.revoke(spec, client, tokens, headers=connector.headers())
-        elif told["revoke"]:
+        elif revoke:
             endpoint = endpoint_at(api_url(app, connector))
             connector.revoke(endpoint, tokens, (client.id, client.secret))
     except (Reauthorize, Permanent) as error:

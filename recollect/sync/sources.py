@@ -1,21 +1,19 @@
 """Opening what a connector works with: tokens, the provider's API, what is known, the filter."""
 
-import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from recollect import connectors, documents, encryption, extract, log
-from recollect.app import App, secret_keys
+from recollect import connectors, documents, extract, log
+from recollect.app import App
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
 from recollect.connectors.base import Connector, Folder, HostTurn, LocalFolders, Source
 from recollect.connectors.oauth import OAuthClient, Tokens
-from recollect.connectors.pushes import Registration
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
@@ -45,23 +43,21 @@ from recollect.model import (
     Tenant,
     Trigger,
     WebPage,
-    random_id,
 )
 from recollect.orgs import tags
 from recollect.sync import (
     authorizations,
     connection_queue,
     connections,
+    farewells,
     host_limits,
     item_filter,
     items,
-    push_registrations,
 )
 from recollect.sync.credentials import (
     ageing,
     client_of,
     oauth_of,
-    open_registration,
     open_secrets,
     open_tokens,
     provider_settings,
@@ -74,8 +70,6 @@ LONGEST_ANSWER = 120.0
 LOOK = 1.0
 """Seconds between two looks whether the connection is still there."""
 PAGE = 1000
-LONGEST_REGISTERING = timedelta(minutes=5)
-"""that a farewell waits for a registration which the provider is just being asked for"""
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
@@ -466,20 +460,18 @@ def end(
 
     Returns how many documents went with them.
     """
-    ids = {connection.id for connection in found}
-    # One farewell for all that an account authorized: the first must not end the others'.
+    gone = set[ConnectionId]()
+    # One farewell for all that an account authorized: the first must not end the others'. So the
+    # last one of several providers that share an authorization takes it back.
     accounts: dict[tuple[str, str | None], list[Connection]] = {}
     for one in found:
         accounts.setdefault((one.provider, one.account), []).append(one)
     for (provider, _), ended in accounts.items():
+        gone.update(connection.id for connection in ended)
         try:
-            farewell = _farewell_of(app, tx, ended, besides=ids)
+            farewells.prepare(app, tx, ended, besides=gone)
         except SetupError as error:  # what no key opens cannot be taken back, only deleted
             LOG.warning("no farewell", provider=provider, reason=str(error))
-            continue
-        if farewell is not None:
-            id, sealed, after = farewell
-            push_registrations.say_later(tx, provider, id, sealed, after=after)
     return connections.delete(tx, tenant, found, with_documents=with_documents)
 
 
@@ -520,80 +512,3 @@ def end_tag(tx: Tx, app: App, tenant: Tenant, tag: str) -> EndedTag:
         memories=len(known) - reading.left(tx, tenant.id, known),
         naming=connections.naming(tx, tenant, tag),
     )
-
-
-def _farewell_of(
-    app: App, tx: Tx, ended: Sequence[Connection], *, besides: Collection[ConnectionId]
-) -> tuple[str, str, timedelta] | None:
-    """What is to be said to the provider once connections of one account are gone: an id, it
-    sealed, and when; None when there is nothing to take back. Raises SetupError when no key
-    opens it."""
-    newest = max(ended, key=lambda connection: connection.created_at)
-    sealed = connections.sealed(tx, newest.id).tokens
-    connector = connectors.get(newest.provider)
-    if sealed is None or connector.oauth is None:
-        return None
-    try:
-        client = client_of(tx, app, newest.org_id, connector)
-    except BadRequestError:
-        return None
-    stored = [r for one in ended for r in push_registrations.registered(tx, one.id)]
-    awaited = [r.registration.id for r in stored if not r.answered and r.error is None]
-    told = {
-        "connection": newest.id,
-        "tokens": sealed,
-        "client": [client.id, client.secret],
-        "revoke": not _is_shared(app, tx, newest, client, besides),
-        "registrations": [
-            _told_registration(open_registration(app, one)) for one in stored if one.answered
-        ],
-        "awaited": awaited,
-    }
-    id = random_id()
-    sealed = encryption.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
-    return id, sealed, LONGEST_REGISTERING if awaited else timedelta()
-
-
-def _is_shared(
-    app: App, tx: Tx, ended: Connection, client: OAuthClient, besides: Collection[ConnectionId]
-) -> bool:
-    """Whether other connections live by its authorization, which ends for all of the account and
-    the client at once, whatever their provider."""
-    application = connectors.get(ended.provider).application
-    kin = [name for name, one in connectors.all().items() if one.application == application]
-    others = push_registrations.authorized_by(tx, ended.account, kin, besides=besides)
-    try:
-        clients = [client_of(tx, app, org, connectors.get(name)).id for org, name in others]
-        return client.id in clients
-    except BadRequestError:  # by which client is not known now
-        return True
-
-
-def say_off(tx: Tx, app: App, provider: str, made: Registration) -> bool:
-    """Add a registration to the farewell of its connection, which has waited for it and is said
-    once it waits for no other; False if none does."""
-    keys = secret_keys(app.config)
-    for farewell in push_registrations.farewells(tx, provider):
-        place = ("farewell", farewell.id)
-        try:
-            told = json.loads(encryption.unseal(keys, farewell.sealed, place=place))
-        except SetupError:
-            continue
-        if made.id in told.get("awaited", ()):
-            told["registrations"].append(_told_registration(made))
-            told["awaited"].remove(made.id)
-            sealed = encryption.seal(keys, json.dumps(told), place=place)
-            push_registrations.say_more(tx, farewell.id, sealed, now=not told["awaited"])
-            return True
-    return False
-
-
-def _told_registration(one: Registration) -> Mapping[str, Any]:
-    return {
-        "id": one.id,
-        "connection_id": one.connection_id,
-        "resource": one.resource,
-        "secret": one.secret,
-        "url": one.url,
-        "remote": dict(one.remote),
-    }

@@ -24,7 +24,14 @@ from recollect.documents import DocumentTurn
 from recollect.errors import NotFoundError
 from recollect.model import ConnectionId, Org, Plan, Tenant
 from recollect.orgs import orgs
-from recollect.sync import connection_queue, connections, push_registrations, registering, sources
+from recollect.sync import (
+    connection_queue,
+    connections,
+    farewells,
+    push_registrations,
+    registering,
+    sources,
+)
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.conftest import plain_client, serving
@@ -392,7 +399,7 @@ def test_28_a_farewell_waits_for_all_registrations_that_are_under_way(loud: Loud
 
     assert due() == [False]
     with loud.app.db.begin() as tx:
-        assert sources.say_off(tx, loud.app, loud.provider, other)
+        assert farewells.say_off(tx, loud.app, loud.provider, other)
     assert due() == [True]
     with loud.app.db.begin() as tx:
         tx.execute("delete from farewells")

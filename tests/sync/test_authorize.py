@@ -519,6 +519,58 @@ def test_two_providers_of_one_application_share_an_authorization(
         assert world.proxy.asked("POST /revoke") > 0
 
 
+def test_two_providers_of_one_application_that_end_together_end_its_authorization_once(
+    world: World, key: str, org: Org
+) -> None:
+    class Drawer(CabinetConnector):
+        provider = "drawer"
+
+    cabinet = world.cabinet.settings(token=world.proxy.url)
+    providers = {"cabinet": cabinet, "drawer": cabinet}
+    config = world.app.config.model_copy(update={"providers": providers})
+    with providing(drawer=Drawer()):
+        own = replace(world, app=replace(world.app, config=config))
+        own = replace(own, http=second_client(own, key))
+        id = own.connected()
+        with own.app.db.begin() as tx:
+            tx.execute("update connections set provider = 'drawer' where id = %s", (id,))
+        own.connected()
+        own.http.post("/v3/settings/reset", json={"confirmation": org.name})
+        seen: list[int] = []
+        world.proxy.on("POST /revoke", do=lambda: seen.append(len(world.cabinet.hooks)), times=None)
+        for _ in range(2):  # what takes the authorization back waits for the other one
+            syncs.drain(own.app)
+            with own.app.db.begin() as tx:
+                tx.execute("update farewells set due_at = now()")
+    assert seen == [0, 0], "access and refresh token of one of them, after both registrations"
+
+
+def test_what_another_account_authorized_in_vain_is_taken_back(world: World) -> None:
+    id = world.connected("a")
+    world.cabinet.authorization.withdraw()
+    for taken_back in (2, 2):
+        again = world.http.post(f"/v3/connections/{id}/authorize", json={"redirectUrl": DONE})
+        refused = world.follow(again.json()["authLink"], user="eve@example.com")
+        assert told(refused)["error"] == "refused"
+        syncs.drain(world.app)
+        assert world.proxy.asked("POST /revoke") == taken_back, "not what another one lives by"
+        world.connected("b", user="eve@example.com")
+
+
+def test_an_authorization_that_was_given_again_is_not_taken_back_later(world: World) -> None:
+    id = world.connected()
+    world.proxy.on("POST /revoke", status=503, times=50)
+    world.http.delete(f"/v3/connections/{id}")
+    syncs.drain(world.app)
+    world.proxy.behave()
+    asked = world.proxy.asked("POST /revoke")
+    world.connected()
+    with world.app.db.begin() as tx:
+        assert tx.execute("update farewells set due_at = now()").rowcount == 1
+    syncs.drain(world.app)
+    assert world.proxy.asked("POST /revoke") == asked
+
+
 @pytest.fixture
 def stranger_key(app: App) -> Generator[tuple[Org, str]]:
     with app.db.begin() as tx:
