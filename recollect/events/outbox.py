@@ -477,6 +477,23 @@ def delivered(tx: Tx, parcel: Parcel, attempt: Attempt) -> None:
     )
 
 
+def has_moved(tx: Tx, parcel: Parcel) -> bool:
+    """Whether the endpoint, locked, has another address by now, of which the attempt says
+    nothing."""
+    _lock(tx, parcel.endpoint_id)
+    row = tx.execute("select url from endpoints where id = %s", (parcel.endpoint_id,)).fetchone()
+    return row is not None and row["url"] != parcel.url
+
+
+def again(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta) -> None:
+    """It is due again; the endpoint is locked."""
+    tx.execute(
+        "update deliveries set due_at = now() + %s, log = " + _LOG + " where id = %s"
+        " and state = 'pending' and attempts = %s",
+        (after, *_logged(attempt), parcel.id, parcel.attempt),
+    )
+
+
 def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -> bool:
     """It did not; due again after `after`, dead without it.
 
@@ -486,11 +503,7 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
     if after is None:
         _ended(tx, parcel, attempt, "dead")
     else:
-        tx.execute(
-            "update deliveries set due_at = now() + %s, log = " + _LOG + " where id = %s"
-            " and state = 'pending' and attempts = %s",
-            (after, *_logged(attempt), parcel.id, parcel.attempt),
-        )
+        again(tx, parcel, attempt, after)
     row = tx.execute(
         "update endpoints set failures = failures + 1,"
         " failing_since = case when failures > 0 and rest_until > now() - %s then failing_since"

@@ -20,7 +20,7 @@ from tokenizers import Encoding, Tokenizer
 
 from recollect import log
 from recollect.errors import Permanent, SetupError, Transient, Unavailable
-from recollect.fetch import Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.inference.circuit_breaker import Breaker
 from recollect.model import storable
 
@@ -292,16 +292,16 @@ class EndpointReranker:
 
     def _scored(self, query: str, passages: Sequence[str]) -> list[float]:
         given = [storable(passage) for passage in passages]
-        status, data = self._asked(storable(query), given, self._word)
+        answer = self._asked(storable(query), given, self._word)
         # text-embeddings-inference calls them so, and refuses what it does not know.
-        if status == 422 and self._word == "documents":
-            status, data = self._asked(storable(query), given, "texts")
-            if 200 <= status < 300:
+        if answer.status == 422 and self._word == "documents":
+            answer = self._asked(storable(query), given, "texts")
+            if 200 <= answer.status < 300:
                 self._word = "texts"
-        if not 200 <= status < 300:
-            raise _judged(status)
+        if not 200 <= answer.status < 300:
+            raise _judged(answer)
         try:
-            return _by_place(json.loads(data), len(given))
+            return _by_place(json.loads(answer.data), len(given))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise Unavailable(
                 "the answer is not one of /rerank: not one score for each passage;"
@@ -309,27 +309,28 @@ class EndpointReranker:
                 code=BAD_ANSWER,
             ) from error
 
-    def _asked(self, query: str, passages: Sequence[str], word: str) -> tuple[int, bytes]:
+    def _asked(self, query: str, passages: Sequence[str], word: str) -> EndpointAnswer:
         body: dict[str, object] = {"query": query, word: passages}
         if word == "documents":
             body["top_n"] = len(passages)
         if self._model is not None:
             body["model"] = self._model
         try:
-            answer = self._endpoint.request("POST", "/rerank", json=body)
+            return self._endpoint.request("POST", "/rerank", json=body)
         except Transient as error:
             raise Unavailable(f"the reranker: {error}", code=error.code) from None
-        return answer.status, answer.data
 
 
-def _judged(status: int) -> Unavailable | Permanent:
+def _judged(answer: EndpointAnswer) -> Unavailable | Permanent:
     """What a refusal means. Its text is not passed on: it may quote what was asked."""
+    status = answer.status
     message, code = f"the reranker's endpoint answered {status}", f"http_{status}"
     if setting := _SETTINGS.get(status) or ("RECOLLECT_RERANK_URL" if status < 400 else None):
         return Unavailable(f"{message}; check {setting}", code=code)
-    if status in (408, 425, 429) or status >= 500:
-        return Unavailable(message, code=code)
-    return Permanent(message, code=code)
+    judged = outcome(status, answer.headers, message)
+    if isinstance(judged, Transient):
+        return Unavailable(message, code=code, after=judged.after)
+    return judged
 
 
 _SETTINGS: Mapping[int, str] = {

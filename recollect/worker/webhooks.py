@@ -114,6 +114,8 @@ def deliver(app: App, parcel: Parcel) -> None:
     410              | dead                                         | disabled
     anything else,   | due after a pause, or as Retry-After asks;   | rests; disabled when it
     or none          | dead when no pause is left                   | took nothing for 3 days
+    none of 2xx, and | due at once                                  | as it was
+    it moved         |                                              |
     """
     attempt, asked = send(app, parcel)
     disabled = False
@@ -121,13 +123,16 @@ def deliver(app: App, parcel: Parcel) -> None:
     with app.db.begin() as tx:
         if attempt.reason is None:
             outbox.delivered(tx, parcel, attempt)
+        elif outbox.has_moved(tx, parcel):
+            after = timedelta()
+            outbox.again(tx, parcel, attempt, after)
         else:
             after = None if attempt.status == GONE else after
             disabled = outbox.refused(tx, parcel, attempt, after)
             if attempt.status == GONE:
                 outbox.disable(tx, parcel.endpoint_id, "it answered 410 Gone")
                 disabled = True
-    result = "delivered" if attempt.reason is None else "again" if after else "dead"
+    result = "delivered" if attempt.reason is None else "dead" if after is None else "again"
     metrics.add("recollect_deliveries_total", type=parcel.type, outcome=result)
     with structlog.contextvars.bound_contextvars(org=parcel.org_id, endpoint=parcel.endpoint_id):
         LOG.info(

@@ -554,6 +554,34 @@ def test_one_that_is_gone_is_disabled_at_once(
     )
 
 
+@pytest.mark.parametrize("status", [410, 503])
+def test_what_was_refused_at_an_old_address_is_sent_to_the_new_one(
+    status: int,
+    app: App,
+    tenant: Tenant,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    made = endpoint()
+    add(app, tenant)
+    processing.drain(app)
+    with app.db.begin() as tx:
+        [parcel] = outbox.claim(tx, lease=webhooks.LEASE, limit=1, busy={})
+    receiver.status = status
+    client.patch(f"/v3/webhooks/{made['id']}", json={"url": f"{receiver.url}/new"})
+    webhooks.deliver(app, parcel)
+    [shown] = client.get("/v3/webhooks").json()["endpoints"]
+    receiver.status = 204
+    webhooks.drain(app)
+
+    assert (shown["disabled"], shown["failures"]) == (False, 0)
+    assert [(came.id, came.path) for came in receiver.came[:2]] == [
+        (parcel.id, "/hook"),
+        (parcel.id, "/hook/new"),
+    ]
+
+
 def test_after_rotation_both_secrets_sign_for_a_day(
     app: App,
     db: Database,

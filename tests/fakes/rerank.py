@@ -57,6 +57,7 @@ class Says:
 
     status: int = 200
     body: str = "{}"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def judging(judge: Judge) -> Generator[Judge]:
                 return
             data = said.body.encode()
             self.send_response(said.status)
-            self.send_header("content-type", "application/json")
+            for name, value in {"content-type": "application/json", **said.headers}.items():
+                self.send_header(name, value)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from onnx import helper
 
 from recollect.errors import Permanent, SetupError, Unavailable
+from recollect.inference.circuit_breaker import FAILURES, Breaker, Resting
 from recollect.inference.rerank import (
     BATCH_TOKENS,
     EndpointReranker,
@@ -238,6 +240,25 @@ def test_what_went_wrong_is_said_without_what_was_asked(
     assert "heron" not in str(raised.value)
     assert KEY not in str(raised.value)
     assert opened().score("heron", ["heron", "frog"]) == [0.1, 0.0]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_it_is_left_alone_for_as_long_as_it_asks(
+    judge: Judge, opened: Callable[..., EndpointReranker], status: int
+):
+    now = 0.0
+    reranker = opened(breaker=Breaker("reranker", clock=lambda: now))
+    judge.misbehave = [Says(status, headers={"retry-after": "77"})] * FAILURES
+    for _ in range(FAILURES):
+        with pytest.raises(Unavailable) as limited:
+            reranker.score(QUERY, [FIT])
+        assert limited.value.after == timedelta(seconds=77)
+
+    now = 76.0
+    with pytest.raises(Resting):
+        reranker.score(QUERY, [FIT])
+    now = 77.0
+    assert reranker.score(QUERY, [FIT]) == [0.5]
 
 
 def test_silence_ends_in_time(judge: Judge, opened: Callable[..., EndpointReranker]):
