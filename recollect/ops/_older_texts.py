@@ -1,4 +1,5 @@
-"""What verify looks at in older texts of documents: that each of their chunks has its entry."""
+"""What verify looks at in older texts of documents: that all their chunks are there, each with its
+entry."""
 
 import random
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
         row = tx.execute("select count(*) as n from version_entries").fetchone()
     assert row is not None
     share = _words.WORDS_COMPARED / max(row["n"], 1)
+    _check_places(db, found, mend=mend)
     wrong = _differing(db, share)
     if wrong and mend and share < 1:
         wrong = _differing(db, 1.0)
@@ -41,6 +43,56 @@ def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
     found.add("older_text_wrong", [*dict.fromkeys(row["id"] for row in wrong)], len(wrong))
     for row in wrong if mend else ():
         found.mend("older_text_wrong", _make_again(db, DocumentId(row["id"]), row["hash"]))
+
+
+def _check_places(db: Database, found: AllDamage, *, mend: bool) -> None:
+    """Whether each text has as many chunks as it had when it was today's."""
+    with db.begin() as tx:
+        tx.execute("set local statement_timeout = 0")
+        rows = tx.execute(
+            "select v.id, v.document_id, v.chunks - count(c.version_id) as lost from versions v"
+            " join documents d on d.id = v.document_id"
+            " left join version_chunks c on c.version_id = v.id"
+            " where not v.doomed and d.gone_at is null"
+            " group by v.id having v.chunks <> count(c.version_id) order by v.document_id, v.id"
+        ).fetchall()
+    for row in rows:
+        found.add("older_text_wrong", [row["document_id"]], abs(row["lost"]))
+        if mend and _place_again(db, row["document_id"], row["id"]):
+            found.mend("older_text_wrong", row["lost"])
+
+
+def _place_again(db: Database, document: str, version: int) -> bool:
+    """Where the text is cut as it was; False if what is left lies elsewhere."""
+    with db.begin() as tx:
+        tx.execute("select from documents where id = %s for no key update", (document,))
+        row = tx.execute("select text, chunks from versions where id = %s", (version,)).fetchone()
+        if row is None:
+            return False
+        cut = {
+            one.position: (one.start, one.start + len(one.text), one.hash)
+            for one in chunk.split(row["text"])
+        }
+        left = {
+            one["position"]: (one["start_at"], one["end_at"], one["hash"])
+            for one in tx.execute("select * from version_chunks where version_id = %s", (version,))
+        }
+        if len(cut) != row["chunks"] or not left.items() <= cut.items():
+            return False
+        for position in sorted(cut.keys() - left.keys()):
+            tx.execute(
+                "insert into version_chunks (version_id, position, start_at, end_at, hash, place)"
+                " values (%(version)s, %(position)s, %(start)s, %(end)s, %(hash)s, coalesce("
+                "  (select place from chunks where document_id = %(document)s and hash = %(hash)s"
+                "   order by position limit 1), '{}'))",
+                {
+                    "version": version,
+                    "document": document,
+                    "position": position,
+                    **dict(zip(("start", "end", "hash"), cut[position], strict=True)),
+                },
+            )
+    return True
 
 
 def _lacking(db: Database) -> list[dict[str, Any]]:

@@ -265,6 +265,47 @@ def test_passages_of_older_texts_are_made_again(
     assert [set(one["terms"]) for one in after] == [set(one["terms"]) for one in before]
 
 
+def test_lost_places_of_older_texts_are_found_and_made_again(ground: Ground) -> None:
+    with ground.app.db.begin() as tx:
+        settings.patch(tx, ground.tenant.id, {"keepVersions": 5}, keys=[])
+    paragraphs = [prose(f"{random_id()} {n}") for n in range(9)]
+    id = ground.add("\n\n".join(paragraphs))
+    drain(ground.app)
+    with ground.app.db.begin() as tx:
+        change = DocumentChange(content=text_content("\n\n".join(paragraphs[4:])))
+        documents.update(tx, ground.tenant, id, change)
+    drain(ground.app)
+    lost = " from version_chunks c using versions v where v.id = c.version_id and document_id = %s"
+    kept = "select c.* from version_chunks c join versions v on v.id = c.version_id" + (
+        " where document_id = %s order by position"
+    )
+    with ground.app.db.begin() as tx:
+        before = tx.execute(kept, (id,)).fetchall()
+    assert len(before) > 2
+
+    for which in ("and position in (0, 2)", "and position > 1", ""):
+        gone = ground.sql(f"delete{lost} {which}", id)
+        assert ground.verify()["older_text_wrong"].examples == [id]
+        found = ground.verify(mend=True)
+        assert found["older_text_wrong"].mended == found["older_text_wrong"].count == gone > 1
+        assert ground.verify() == {}
+        with ground.app.db.begin() as tx:
+            assert tx.execute(kept, (id,)).fetchall() == before
+
+    # What is left tells that it was cut otherwise.
+    ground.sql(f"delete{lost} and position = 0", id)
+    ground.sql(
+        "update version_chunks set start_at = start_at + 1 where position = 1 and version_id ="
+        " (select id from versions where document_id = %s)",
+        id,
+    )
+    found = ground.verify(mend=True)
+    assert (found["older_text_wrong"].count, found["older_text_wrong"].mended) == (1, 0)
+    with ground.app.db.begin() as tx:
+        documents.delete(tx, ground.tenant, [id])
+    assert ground.verify() == {}
+
+
 def test_a_passage_is_made_again_from_whichever_older_text_still_has_it(ground: Ground) -> None:
     with ground.app.db.begin() as tx:
         settings.patch(tx, ground.tenant.id, {"keepVersions": 5}, keys=[])
@@ -298,6 +339,9 @@ def test_a_passage_is_made_again_from_whichever_older_text_still_has_it(ground: 
         if nth < 2:
             assert lost > 0
             assert found["older_text_wrong"].mended == lost
+    with ground.app.db.begin() as tx:
+        documents.delete(tx, ground.tenant, [id])
+    assert ground.verify() == {}
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
