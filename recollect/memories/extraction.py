@@ -181,8 +181,8 @@ def _open(tx: Tx, claim: DreamClaim) -> _Book:
         document = documents.get(tx, Tenant(claim.org_id), claim.document_id, with_text=True)
     except NotFoundError:
         raise LeaseLost from None
-    # Memories of one tag must not tell what only another one knows: so it is read for the first.
-    tag = document.container_tags[0]
+    # Memories of one tag must not tell what only another one knows: so it is read for one alone.
+    tag = reading.home(tx, document)
     context, own = tags.guidance(tx, claim.org_id, tag)
     owners = settings.read(tx, claim.org_id)
     buckets = tags.buckets(owners["profileBuckets"], own)

@@ -270,6 +270,19 @@ def saying(tx: Tx, tenant: Tenant, tag: str, text: str) -> list[Memory]:
     return [read_row(row) for row in rows]
 
 
+def home(tx: Tx, document: Document) -> str:
+    """The tag for which a document is read: of those that it carries the first that has memories
+    drawn from it, else the first of all. If another one came before that, a fact would be told
+    twice, and once more where it was forgotten."""
+    row = tx.execute(
+        "select carried.tag from unnest(%s::text[]) with ordinality as carried (tag, n)"
+        " where exists (select from memory_sources s join memories m on m.id = s.memory_id"
+        "  where s.document_id = %s and m.tag = carried.tag) order by carried.n limit 1",
+        (list(document.container_tags), document.id),
+    ).fetchone()
+    return row["tag"] if row else document.container_tags[0]
+
+
 def unread(tx: Tx, document: DocumentId, *, after: int = -1, limit: int = 200) -> list[Chunk]:
     """Chunks of the indexed revision from which nothing was drawn yet, in order: the first ones
     behind the position `after`."""

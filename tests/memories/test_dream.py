@@ -666,6 +666,30 @@ def test_memories_lie_in_the_first_tag_and_nobody_else_is_shown(
         tx.execute("delete from orgs where id = %s", (stranger.id,))
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+def test_memories_stay_in_their_tag_when_another_one_comes_before_it(
+    forgets: bool,
+    reader: App,
+    tenant: Tenant,
+    write: Callable[..., DocumentId],
+    edit: Callable[[DocumentId, str], None],
+):
+    id = write(TEA, ["ann", "team"])
+    read_all(reader, tenant)
+    if forgets:
+        with reader.db.begin() as tx:
+            target = MemoryTarget(content="Ann drinks green tea.")
+            memories.forget(tx, tenant, "ann", target, None)
+    with reader.db.begin() as tx:
+        documents.update(tx, tenant, id, DocumentChange(tags=["team", "ann"]))
+    edit(id, f"{TEA} {BONN}")
+    read_all(reader, tenant)
+
+    told = {"Ann lives in Bonn."} if forgets else {"Ann lives in Bonn.", "Ann drinks green tea."}
+    assert set(known(reader, tenant)) == told
+    assert known(reader, tenant, "team") == {}
+
+
 def test_a_long_document_goes_behind_the_others(
     reader: App,
     tenant: Tenant,
