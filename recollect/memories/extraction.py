@@ -23,6 +23,7 @@ from recollect.errors import (
     LeaseLost,
     NotFoundError,
     Permanent,
+    Transient,
     Unavailable,
 )
 from recollect.index import terms
@@ -62,6 +63,10 @@ EVENTS = 10
 """dates of a fact"""
 MOST_ATTEMPTS = 3
 """in a row that came to nothing; then a document is given up, with the reason"""
+HELD_OFF = "model_held_off"
+"""the model asks to come again later each time, and answers others"""
+MOST_HELD_OFF = 30
+"""as MOST_ATTEMPTS, of those: a limit that passes must not cost a document its memories"""
 
 Pause = Callable[[float], None]
 
@@ -134,8 +139,8 @@ def dream(app: App, claim: DreamClaim, pause: Pause) -> ExtractionTurn:
     """Read what is new of a document, up to `QUESTIONS` questions; each answer is stored at once.
 
     What gets no answer is passed over; the next pass asks for each chunk of it alone. `pause`
-    waits between tries and may raise. Raises Unavailable when nothing can be asked now, LeaseLost
-    when the document is not ours any more, Transient and Permanent of the embedder.
+    waits between tries and may raise. Raises Unavailable when nothing can be asked now, HeldOff,
+    LeaseLost when the document is not ours any more, Transient and Permanent of the embedder.
     """
     with app.db.begin() as tx:
         book = _open(tx, claim)
@@ -148,6 +153,11 @@ def dream(app: App, claim: DreamClaim, pause: Pause) -> ExtractionTurn:
         try:
             facts += _read(app, claim, book, batch, pause)
             read += len(batch)
+        except HeldOff as error:
+            # Mostly a limit that passes; what it never lets through must not hide the rest.
+            if claim.attempts + 1 < MOST_ATTEMPTS:
+                raise
+            failure = Failure(error.code, str(error))
         except _Unanswered as error:
             failure = error.failure
     if failure is not None and not read and (more or claim.attempts + 1 >= MOST_ATTEMPTS):
@@ -157,6 +167,10 @@ def dream(app: App, claim: DreamClaim, pause: Pause) -> ExtractionTurn:
     with app.db.begin() as tx:
         left = reading.unread_count(tx, claim.document_id)
     return ExtractionTurn(read, facts, None, failure, left)
+
+
+class HeldOff(Transient):
+    """The model asks to come again later with this question, and answers another one."""
 
 
 class _Unanswered(Exception):
@@ -227,6 +241,12 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
         answer = app.llm.ask(_question(book, batch, known), pause=pause)
     except Permanent as error:
         raise _Unanswered(Failure(error.code, str(error))) from None
+    except Unavailable as error:
+        if error.code != "http_429":
+            raise
+        _blame(app, book, pause)
+        told = f"{error}, and others are answered"
+        raise HeldOff(told, code=HELD_OFF, after=error.after) from None
     judged = judge(answer, batch, known, book.buckets, now=datetime.now(UTC))
     vectors = _vectors(app, [draft.text for draft in judged.drafts])
     with app.db.begin() as tx:

@@ -16,7 +16,15 @@ from recollect.errors import Contended, LeaseLost, Permanent, Transient, Unavail
 from recollect.inference.llm import wait
 from recollect.loop import backoff, settled
 from recollect.memories import extraction_queue
-from recollect.memories.extraction import MOST_ATTEMPTS, ExtractionTurn, Pause, dream
+from recollect.memories.extraction import (
+    HELD_OFF,
+    MOST_ATTEMPTS,
+    MOST_HELD_OFF,
+    ExtractionTurn,
+    HeldOff,
+    Pause,
+    dream,
+)
 from recollect.memories.extraction_queue import DreamClaim
 from recollect.model import Failure
 from recollect.telemetry import metrics
@@ -26,6 +34,7 @@ LOG = log.get("dream")
 TICK = timedelta(seconds=1)
 """Between two looks for something to read."""
 FIRST_BACKOFF = timedelta(seconds=15)
+LONGEST_HELD_OFF = timedelta(hours=6)
 FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=5)
 """What is down is asked again after 5, 10, 20 … seconds."""
@@ -146,6 +155,8 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
     left something | attempt is left                                | was read
     LeaseLost      | someone else's, deleted, changed, or stopping  | no
     Unavailable    | due again when the stage goes on               | no
+    HeldOff        | as a turn without answers, with more attempts, | yes
+                   | for a week; the stage pauses for seconds       |
     Contended      | as a turn without answers                      | yes
     anything else  | as a turn without answers; a bug is logged     | yes
     """
@@ -164,6 +175,12 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
             rest = mood.rest(outcome.after)
             written(app, lambda tx: extraction_queue.again(tx, claim, rest, down, free=True))
             _tell("paused", down)
+            return
+        case HeldOff():
+            mood.answered()
+            mood.rest(None)
+            failure = Failure(outcome.code, str(outcome))
+            _failed(app, claim, failure, outcome.after)
             return
         case Permanent() | Transient():
             failure = Failure(outcome.code, str(outcome))
@@ -187,8 +204,8 @@ def _turned(app: App, claim: DreamClaim, turn: ExtractionTurn) -> None:
     elif claim.fruitful or turn.read:
         done = written(app, lambda tx: extraction_queue.next_pass(tx, claim, timedelta(), failure))
         word = "more"
-    elif claim.attempts + 1 < MOST_ATTEMPTS:
-        after = _backoff(claim)
+    elif claim.attempts + 1 < _most(failure):
+        after = _backoff(claim, failure)
         done = written(app, lambda tx: extraction_queue.next_pass(tx, claim, after, failure))
         word = "again"
     else:
@@ -203,21 +220,26 @@ def _left(chunks: int, failure: Failure) -> str:
     return f"{what} could not be read: {failure.message}"
 
 
-def _failed(app: App, claim: DreamClaim, failure: Failure) -> None:
-    if claim.attempts + 1 >= MOST_ATTEMPTS:
+def _failed(app: App, claim: DreamClaim, failure: Failure, asked: timedelta | None = None) -> None:
+    if claim.attempts + 1 >= _most(failure):
         told = replace(failure, message=f"some of it could not be read: {failure.message}")
         written(app, lambda tx: extraction_queue.give_up(tx, claim, told))
         _tell("given_up", failure)
     else:
-        after = _backoff(claim)
+        after = max(_backoff(claim, failure), min(asked or timedelta(), LONGEST_HELD_OFF))
         written(app, lambda tx: extraction_queue.again(tx, claim, after, failure))
         _tell("again", failure)
 
 
-def _backoff(claim: DreamClaim) -> timedelta:
+def _most(failure: Failure) -> int:
+    return MOST_HELD_OFF if failure.code == HELD_OFF else MOST_ATTEMPTS
+
+
+def _backoff(claim: DreamClaim, failure: Failure) -> timedelta:
     """15, 60 … seconds, with a quarter of jitter."""
     failures, jitter = claim.attempts + 1, (0.75, 1.25)
-    return backoff(failures, FIRST_BACKOFF, LONGEST_PAUSE, factor=4.0, jitter=jitter)
+    longest = LONGEST_HELD_OFF if failure.code == HELD_OFF else LONGEST_PAUSE
+    return backoff(failures, FIRST_BACKOFF, longest, factor=4.0, jitter=jitter)
 
 
 def _tell(outcome: str, failure: Failure | None, **numbers: int) -> None:

@@ -1136,6 +1136,38 @@ def test_a_model_that_answers_nobody_is_down(
     assert list(known(reader, tenant)) == ["Ann drinks green tea."]
 
 
+def test_a_document_to_which_the_model_always_says_later_holds_up_no_other_and_ends(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
+):
+    plain = by_words(SCRIPT)
+    later = HttpStatus(429, headers={"retry-after": "3000"})
+    model.answer = lambda asked: later if "rude" in str(asked.data["parts"]) else plain(asked)
+    id = write(paragraphs(BONN, "Something rude."))
+    mood = drawing.Mood()
+    ripen(reader, tenant)
+    with reader.db.begin() as tx:
+        [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1)
+    drawing.settle(reader, claim, drawing.attempt(reader, claim, wait), mood)
+    assert mood.rest(None) <= drawing.FIRST_PAUSE
+    assert row(reader, id)["wait"] > timedelta(minutes=40)
+    assert state(reader, id) == (True, extraction.HELD_OFF)
+
+    other = write(TEA)
+    read_all(reader, tenant)
+    assert state(reader, other) == (False, None)
+    for _ in range(4):
+        read_all(reader, tenant)
+    assert set(known(reader, tenant)) == {"Ann drinks green tea.", "Ann lives in Bonn."}
+
+    turns = 0
+    while state(reader, id)[0] and turns < 100:
+        read_all(reader, tenant)
+        turns += 1
+    assert state(reader, id) == (False, extraction.HELD_OFF)
+    # A limit that passes has days to do so.
+    assert turns > 20
+
+
 class Mortal(WordEmbedder):
     """The process dies when it is to embed a fact, once."""
 
