@@ -857,15 +857,6 @@ def test_a_used_database_is_refused_unless_it_is_to_be_replaced(
     with pytest.raises(SetupError, match="a service is running"):
         load(sound, url, tmp_path / "there", replace=True)
     app.db.close()
-    eventually(
-        lambda: (
-            not rows(
-                url,
-                "select 1 from pg_stat_activity where application_name = 'recollect'"
-                " and datname = current_database()",
-            )
-        )
-    )
     with pytest.raises(SetupError, match="in use already"):
         load(sound, url, tmp_path / "there")
     assert [row["name"] for row in rows(url, "select name from orgs")] == ["mine"]
@@ -879,6 +870,31 @@ def test_a_used_database_is_refused_unless_it_is_to_be_replaced(
         session.execute("create table orders (id int)")
     with pytest.raises(SetupError, match="tables of another program"):
         load(sound, foreign, tmp_path / "foreign", replace=True)
+
+
+def test_a_service_that_was_just_stopped_is_waited_for(
+    sound: Path, new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    """Its last session may take a moment to end, and the restore was refused."""
+    app = new_place()
+    url = url_of(app)
+    app.db.close()
+    waits = "select 1 from pg_stat_activity where datname = current_database()"
+    waits += " and pid <> pg_backend_pid() and query like '%pg_sleep%'"
+    with (
+        ThreadPoolExecutor(1) as beside,
+        psycopg.connect(url, application_name="recollect") as last,
+    ):
+
+        def end() -> None:
+            eventually(lambda: rows(url, waits))
+            last.close()
+
+        ending = beside.submit(end)
+        load(sound, url, tmp_path / "there", replace=True)
+        ending.result()
+
+    assert [row["name"] for row in rows(url, "select name from orgs")] == ["acme"]
 
 
 def test_what_was_deleted_and_revoked_since_is_named_when_it_comes_back(
