@@ -190,7 +190,7 @@ def get(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
     ).fetchone()
     if row is None:
         raise NotFoundError("Endpoint not found", f"no endpoint {id!r}")
-    return _target(row)
+    return WebhookTarget(**row)
 
 
 def find(tx: Tx, tenant: Tenant) -> list[WebhookTarget]:
@@ -200,7 +200,7 @@ def find(tx: Tx, tenant: Tenant) -> list[WebhookTarget]:
         " e.id desc",
         tenancy.bounds(tenant),
     )
-    return [_target(row) for row in rows]
+    return [WebhookTarget(**row) for row in rows]
 
 
 def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarget:
@@ -572,23 +572,6 @@ def _enabled(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
     if found.disabled_at is not None:
         raise BadRequestError("the endpoint is disabled; enable it first: {disabled: false}")
     return found
-
-
-def _target(row: Mapping[str, Any]) -> WebhookTarget:
-    return WebhookTarget(
-        id=row["id"],
-        org_id=OrgId(row["org_id"]),
-        url=row["url"],
-        description=row["description"],
-        events=row["events"],
-        tags=row["tags"],
-        key_id=None if row["key_id"] is None else KeyId(row["key_id"]),
-        failures=row["failures"],
-        failing_since=row["failing_since"],
-        disabled_at=row["disabled_at"],
-        disabled_reason=row["disabled_reason"],
-        created_at=row["created_at"],
-    )
 
 
 def _delivery(row: Mapping[str, Any]) -> Delivery:

@@ -42,12 +42,7 @@ from recollect.memories.records import (
     unknown_memory,
     what_else_they_are,
 )
-from recollect.model import (
-    DocumentId,
-    OrgId,
-    Tenant,
-    random_id,
-)
+from recollect.model import DocumentId, OrgId, Tenant, random_id
 
 # --- adding and changing -----------------------------------------------------------------------
 
@@ -257,12 +252,8 @@ def forget_named(
 def _held(tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str]) -> list[Memory]:
     """Live memories of the tag among the ids, locked."""
     hold(tx, tenant, tag)
-    documents.lock_chains(
-        tx,
-        "select coalesce(m.root_id, m.id) from memories m"
-        " where m.org_id = %s and m.tag = %s and m.id = any(%s)",
-        (tenant.id, tag, list(ids)),
-    )
+    roots = "select coalesce(root_id, id) from memories where org_id = %s and id = any(%s)"
+    documents.lock_chains(tx, roots, (tenant.id, list(ids)))
     return named(tx, tenant, tag, ids)
 
 
