@@ -188,7 +188,7 @@ def bid(app: App, due: Farewell) -> None:
             # The account may have authorized another connection since.
             revoke = not farewells.is_shared(app, tx, connector, told["account"], client.id)
             if revoke and farewells.waits(app, tx, due, told):
-                raise Transient("another farewell needs the authorization", code="farewell_waits")
+                raise Transient("another farewell needs the authorization")
     try:
         if tokens.refresh is not None and ageing(tokens):
             tokens = oauth.refresh(spec, client, tokens, headers=connector.headers())
