@@ -44,9 +44,12 @@ class Tx(psycopg.Connection[DictRow]):
         self.execute("set local plan_cache_mode = force_generic_plan")
         self.prepare_threshold = sys.maxsize  # None would forbid it, for this statement, too
         try:
-            return self.execute(statement, parameters, prepare=True)
+            found = self.execute(statement, parameters, prepare=True)
         finally:
             self.prepare_threshold = None
+        # Else it held for all that follows in the transaction. A failure ends it, too.
+        self.execute("set local plan_cache_mode to default")
+        return found
 
 
 Answer = TypeVar("Answer")

@@ -229,7 +229,7 @@ def named(tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str]) -> list[Memory]:
         + " and m.tag = %(tag)s and "
         + LIVE
         + " and m.id = any(array(select root from roots"
-        "  union select v.id from roots join memories v on v.root_id = root))" + " order by m.id",
+        "  union select v.id from roots join memories v on v.root_id = root)) order by m.id",
         {**tenancy.bounds(tenant), "tag": tag, "ids": list(ids)},
     )
     return [read_row(row) for row in rows]

@@ -9,6 +9,7 @@ from recollect.search.hybrid import Query
 
 NUMBER = sql.SQL("select %(number)s::int as number").format()
 KEPT = "select generic_plans, custom_plans from pg_prepared_statements order by prepare_time"
+WHOLE_READS = "select seq_scan from pg_stat_xact_user_tables where relname = 'skewed'"
 
 
 def test_a_plan_is_made_once_for_all_parameters(database_url: str):
@@ -30,3 +31,26 @@ def test_searches_within_tags_share_a_plan_and_others_have_their_own(
             hybrid.search(tx, tenant, Query("grey herons", None, tags=tags))
 
         assert tx.execute(KEPT).fetchall() == [{"generic_plans": 3, "custom_plans": 0}]
+
+
+def test_other_statements_of_the_same_transaction_are_planned_for_their_parameters(
+    database_url: str,
+):
+    """They kept the setting until its end: what an answer read of memories after a search."""
+    with Database(database_url) as db, db.begin() as tx:
+        tx.execute(
+            "create temp table skewed on commit drop as"
+            " select case when n > 10000 then 0 else n end as value"
+            " from generate_series(1, 100000) n"
+        )
+        tx.execute("create index on skewed (value)")
+        tx.execute("analyze skewed")
+        tx.execute_planned(NUMBER, {"number": 1})
+
+        # Most rows hold 0, but a plan for any value expects few.
+        before = tx.execute(WHOLE_READS).fetchone()
+        tx.execute("select count(value) from skewed where value = %s", (0,))
+        after = tx.execute(WHOLE_READS).fetchone()
+
+        assert before is not None
+        assert after == {"seq_scan": before["seq_scan"] + 1}
