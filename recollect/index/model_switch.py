@@ -274,6 +274,7 @@ def _session(database: Database) -> Generator[Tx]:
         ) as session,
     ):
         yield session
+        session.execute("select pg_advisory_unlock_all()")  # the server ends a session later
 
 
 @dataclass(frozen=True, slots=True)

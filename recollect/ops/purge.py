@@ -260,6 +260,7 @@ def _session(db: Database) -> Generator[Tx]:
         if not alone["ours"]:
             raise Transient("another purge is under way", code="purge_running")
         yield session
+        session.execute("select pg_advisory_unlock_all()")  # the server ends a session later
 
 
 @contextmanager
