@@ -1,6 +1,7 @@
 """The uploaded file itself, behind an address that works for a day without a key in the request:
 as long as the key that asked for it opens the document."""
 
+import hashlib
 import hmac
 import time
 from typing import Annotated
@@ -18,7 +19,7 @@ from recollect.errors import (
     Permanent,
     PermissionDeniedError,
 )
-from recollect.model import KeyId, Tenant
+from recollect.model import KeyId, Tenant, storable
 from recollect.orgs import orgs
 
 router = APIRouter(tags=["documents"], route_class=ApiRoute)
@@ -44,6 +45,7 @@ def address(
     return FileUrl(url=f"{base}/v3/files/{tenant.id}/{document.id}?{signed}")
 
 
+@router.head("/v3/files/{org}/{id}", include_in_schema=False)
 @router.get(
     "/v3/files/{org}/{id}",
     summary="Download a file",
@@ -54,6 +56,7 @@ def address(
 def download(
     org: Annotated[str, Path(description="Id of the organisation.", examples=["default"])],
     id: BareId,
+    request: Request,
     app: CurrentApp,
     until: Annotated[int, Query(ge=0, le=10**12)],
     mark: Annotated[str, Query(max_length=100)],
@@ -72,16 +75,23 @@ def download(
             message = "the key that asked for this link was revoked or has expired"
             raise PermissionDeniedError("Forbidden", message) from error
         blob = documents.file(tx, Tenant(asked.org.id, asked.tags, asked.id), id)
+    # Bytes never change under their key.
+    named = storable(f"{blob.key} {blob.name}").encode()
+    headers = {
+        "etag": f'"{hashlib.sha256(named).hexdigest()[:32]}"',
+        "cache-control": "private, max-age=300",
+    }
+    if headers["etag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
     try:
         data = app.blobs.get(blob.key)
     except Permanent as error:
         raise NotFoundError("File not found", str(error)) from error
     name = quote(blob.name or "file", safe="")
     # Never shown in our origin: a stranger's HTML or SVG would run there.
-    headers = {
+    headers |= {
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
         "content-security-policy": "sandbox; default-src 'none'",
-        "cache-control": "private, max-age=300",
     }
     return Response(data, media_type="application/octet-stream", headers=headers)
 

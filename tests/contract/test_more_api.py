@@ -108,6 +108,25 @@ class TestFileUrl:
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert url.startswith(str(client.base_url))
 
+    def test_who_has_the_bytes_does_not_get_them_again(self, client: httpx.Client, app: App):
+        id = upload(client, "a.txt", b"text", customId="one").json()["id"]
+        drain(app)
+        url = client.get(f"/v3/documents/{id}/file-url").json()["url"]
+        first = client.get(url)
+        head = client.head(url)
+        assert (head.status_code, head.content) == (200, b"")
+        for name in ("etag", "content-disposition", "content-length"):
+            assert head.headers[name] == first.headers[name]
+
+        known = {"if-none-match": first.headers["etag"]}
+        again = client.get(url, headers=known)
+        assert (again.status_code, again.content) == (304, b"")
+        upload(client, "a.txt", b"other", customId="one")
+        drain(app)
+        changed = client.get(url, headers=known)
+        assert (changed.status_code, changed.content) == (200, b"other")
+        assert client.head(url.replace("mark=", "mark=0")).status_code == 403
+
     def test_it_names_the_public_address(self, served: Callable[..., httpx.Client]):
         public = served(public_url="https://memory.example/")
         id = upload(public, "a.txt", b"text").json()["id"]
