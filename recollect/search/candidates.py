@@ -355,10 +355,10 @@ class Candidates:
                 ).format(max(visits, 2 * DEEP) if way.shared else visits, width)
             )
         # Each of several servers joins its own documents with their entries.
-        matching = statements.MATCHING.format(
-            condition=self._condition, apart=sql.SQL("offset 0" if self._shards == 1 else "")
-        )
+        apart = sql.SQL("offset 0" if self._shards == 1 else "")
+        matching = statements.MATCHING.format(condition=self._condition, apart=apart)
         blanks = {
+            "apart": apart,
             "picked": _both(statements.PAIRED if way.paired else statements.PICK, self._own),
             "condition": self._condition,
             "matching": matching,
@@ -388,9 +388,10 @@ class Candidates:
                 "null::float8" if query.vector is None else statements.SIMILARITY
             ).format(**blanks),
         )
-        # Within a tag, words are looked up and its documents compared, however many there are.
-        is_usual = self._within and not (way.narrowed or way.shared or way.walk)
-        execute = self._tx.execute_planned if is_usual and self._shards == 1 else self._tx.execute
+        # Words are looked up, vectors compared or walked to, however many there are; under a filter
+        # the best way depends on it.
+        is_usual = not (way.narrowed or way.shared) and self._shards == 1
+        execute = self._tx.execute_planned if is_usual else self._tx.execute
         return execute(
             statement,
             {

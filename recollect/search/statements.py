@@ -29,12 +29,13 @@ PICKED_SHARED = sql.SQL(
     " where nth <= %(share)s"
 )
 # No condition on `terms`: it would tempt the planner to the GIN index and a sort of everything. The
-# sum keeps who sorts again what was found from ending the walk with its first round.
+# sum keeps who sorts again what was found from ending the walk with its first round. Documents are
+# looked up apart, or a plan for any parameters begins with them and compares all of their entries.
 WALKED = sql.SQL(
     "select e.document_id, e.hash,"
     " ((e.{column}::halfvec({dimensions})) <=> %(vector)s) + 0 as distance"
-    " from entries e join facets d on d.id = e.document_id"
-    " where {condition} and {published}"
+    " from entries e cross join lateral (select from facets d"
+    "  where d.id = e.document_id and {condition} and {published} {apart}) as d"
     " order by (e.{column}::halfvec({dimensions})) <=> %(vector)s limit %(walked)s"
 )
 # From the documents that match to all of their entries. The sum keeps the planner from the vector

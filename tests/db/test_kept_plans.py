@@ -1,10 +1,16 @@
 """Statements whose plan a connection keeps."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 from psycopg import sql
 
 from recollect.db import Database
+from recollect.documents.filters import parse
 from recollect.model import Tenant
 from recollect.search import hybrid
+from recollect.search.candidates import Candidates
 from recollect.search.hybrid import Query
 
 NUMBER = sql.SQL("select %(number)s::int as number").format()
@@ -22,15 +28,25 @@ def test_a_plan_is_made_once_for_all_parameters(database_url: str):
         assert tx.execute(KEPT).fetchall() == [{"generic_plans": 2, "custom_plans": 0}]
 
 
-def test_searches_within_tags_share_a_plan_and_others_have_their_own(
-    database_url: str, tenant: Tenant
+@pytest.mark.parametrize("walks", [False, True], ids=["compared", "walked"])
+def test_searches_share_a_plan_unless_a_filter_narrows_them(
+    database_url: str, tenant: Tenant, walks: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """A plan for any tag would read all of the index where there is none."""
+    monkeypatch.setattr(Candidates, "_walks", lambda _: walks)
+    asked = Query("grey herons", np.ones(384, np.float32))
     with Database(database_url) as db, db.begin() as tx:
-        for tags in (["a"], ["b"], [], ["c"]):
-            hybrid.search(tx, tenant, Query("grey herons", None, tags=tags))
+        for query in (
+            replace(asked, tags=["a"]),
+            replace(asked, tags=["b"]),
+            asked,
+            replace(asked, filter=parse({"AND": [{"key": "kind", "value": "bird"}]})),
+            replace(asked, text="herons"),
+        ):
+            hybrid.search(tx, tenant, query)
 
-        assert tx.execute(KEPT).fetchall() == [{"generic_plans": 3, "custom_plans": 0}]
+        # One within tags and one for everything, and of each another where the walk finds too few.
+        kept = {"generic_plans": 2, "custom_plans": 0}
+        assert tx.execute(KEPT).fetchall() == [kept] * (4 if walks else 2)
 
 
 def test_other_statements_of_the_same_transaction_are_planned_for_their_parameters(
