@@ -55,7 +55,7 @@ BATCH = 64
 FEW = 8
 """Chunks up to which a thread that embeds ahead would cost more than it overlaps."""
 BRIEF = 0.25
-"""Seconds; a stage that is over sooner need not be seen."""
+"""Seconds for each document; a stage that is over sooner need not be seen."""
 LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
@@ -392,7 +392,7 @@ def shown(app: App, claims: Sequence[Claim], stage: Stage) -> Generator[None]:
             for claim in claims:
                 _advance(app, claim, stage)
 
-    timer = threading.Timer(BRIEF, show)
+    timer = threading.Timer(BRIEF * len(claims), show)
     timer.start()
     try:
         yield

@@ -622,18 +622,19 @@ def test_while_a_batch_is_stored_the_next_is_embedded(
     assert rows_of(own, tenant, "entries") == changed.chunks
 
 
+@pytest.mark.parametrize("together", [1, 3])
 def test_a_stage_is_shown_once_it_lasts(
-    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    own: App, tenant: Tenant, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recollect.ingest.pipeline.BRIEF", 0.001)
     gated = GatedEmbedder()
-    id = add(own, tenant, "slow to embed")
+    ids = [add(own, tenant, f"slow to embed {number}") for number in range(together)]
     with running(replace(own, embedder=gated)), gated:
-        eventually(lambda: row(own, id)["stage"] == "embedding")
+        eventually(lambda: all(row(own, id)["stage"] == "embedding" for id in ids))
         gated.gate.set()
         eventually(all_done(own, tenant))
 
-    assert row(own, id)["stage"] is None
+    assert all(row(own, id)["stage"] is None for id in ids)
 
 
 @pytest.mark.parametrize(
