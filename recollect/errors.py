@@ -11,6 +11,7 @@ RecollectError
 ├── Transient                        try again; the document goes back to the queue
 │   ├── Unavailable                  something all documents need is down; costs no attempt
 │   │   └── Contended                the database ended this transaction alone; costs an attempt
+│   ├── HeldOff                      a model answers others, but not this; attempts lie far apart
 │   └── Parked                       its connection or its turn; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
 │   └── Refused                      the database cannot keep or compare a value of this content
@@ -139,6 +140,11 @@ class Contended(Unavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="database_contended")
+
+
+class HeldOff(Transient):
+    """A model has no answer to this now and answers something else: nothing is down and nobody else
+    waits. It may be a limit that passes, so the attempts, which count, lie far apart."""
 
 
 class Parked(Transient):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.errors import HeldOff, Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
@@ -25,7 +25,11 @@ HURRY = 8.0
 """seconds for a query's vector from an endpoint: a search can do without"""
 REFUSED, BAD_ANSWER = "embedding_refused", "bad_answer"
 TOO_MUCH = SLOW | {"http_500", BAD_ANSWER}
-"""codes of what may be the fault of these texts alone"""
+"""codes of what is mostly the fault of these texts alone, if others are taken"""
+LIMITED = "http_429"
+HELD_OFF = "embedding_held_off"
+"""it takes others, and this text not now, by a status that mostly speaks of all"""
+HARMLESS = "harmless "
 INCOMPLETE = "embeddings: the answer has not one vector for each text"
 
 
@@ -80,22 +84,28 @@ class EndpointEmbedder:
         except (Permanent, Transient) as error:
             # Some servers answer 500 to a text that is too long for them, or leave it out. One that
             # takes too long for many would take so each time; who searches does not wait again.
-            judged = TOO_MUCH if endpoint is None else TOO_MUCH - SLOW
-            if isinstance(error, Unavailable) and error.code not in judged:
+            down = isinstance(error, Unavailable)
+            if down and endpoint is not None and error.code not in TOO_MUCH - SLOW:
                 raise
-            self._probe(endpoint)
-            if len(texts) == 1:
+            alone = len(texts) == 1
+            # A limit of so much in a minute lets a short text pass when a long one has to wait.
+            limited = alone and down and error.code == LIMITED
+            self._probe(endpoint, len(texts[0]) if limited else len(HARMLESS))
+            if alone:
                 if isinstance(error, Permanent):
                     raise
+                if down and error.code not in TOO_MUCH:
+                    raise HeldOff(str(error), code=HELD_OFF, after=error.after) from error
                 raise Transient(str(error), code=REFUSED, after=error.after) from error
         middle = len(texts) // 2  # services differ in how much they take in one request
         halves = [self._embed_batch(half, endpoint) for half in (texts[:middle], texts[middle:])]
         return np.concatenate(halves)
 
-    def _probe(self, endpoint: Endpoint | None = None) -> None:
-        """Raises Unavailable unless the service embeds a harmless text."""
+    def _probe(self, endpoint: Endpoint | None = None, length: int = len(HARMLESS)) -> None:
+        """Raises Unavailable unless the service embeds a harmless text of `length` characters."""
+        harmless = HARMLESS * (length // len(HARMLESS) or 1)
         try:
-            self._request(["harmless"], endpoint)
+            self._request([harmless.rstrip()], endpoint)
         except Unavailable:
             raise
         except (Permanent, Transient) as error:

@@ -34,6 +34,8 @@ PATIENCE = timedelta(seconds=30)
 """who asks us to wait longer than that is unavailable: the caller has better things to do"""
 LARGEST_ANSWER = 1_000_000
 """characters of what the model may say"""
+JUDGED = ("http_500", "timeout")
+"""codes of an Unavailable that is raised only when something harmless has no answer, either"""
 REFUSED = "model_refused"
 BAD_ANSWER = "bad_answer"
 NEEDS_MODEL = "needs a language model: set RECOLLECT_LLM_URL and RECOLLECT_LLM_MODEL"
@@ -260,6 +262,16 @@ class Llm:
                 raise Unavailable("the model is busy with other questions", code="timeout")
             await asyncio.sleep(_LOOK)
 
+    def is_down(self, error: Unavailable) -> bool:
+        """Whether nothing else is answered, either, after a question that raised this."""
+        if error.code in JUDGED:
+            return True
+        try:
+            self.check()
+        except (Transient, Permanent):
+            return True
+        return False
+
     def check(self) -> None:
         """Ask something harmless, once. Raises Unavailable, Transient or Permanent, with the
         setting to fix where the answer tells which."""
@@ -299,7 +311,7 @@ class Llm:
 
     def _whose_fault(self, question: Question[Any], error: Transient) -> None:
         """Raises Permanent when another question is answered: then it was this one."""
-        if question.is_tried_once or error.code not in ("http_500", "timeout"):
+        if question.is_tried_once or error.code not in JUDGED:
             return
         try:
             self._call(replace(_HARMLESS, purpose=question.purpose))

@@ -48,8 +48,11 @@ _REMEDIES: Mapping[str, str] = {
     "embedding_refused": _MODEL,
     "model_refused": "Choose another language model (`RECOLLECT_LLM_MODEL`; `recollect doctor`"
     " asks it), then retry.",
-    "model_held_off": "Raise the limit of the language model's endpoint (tokens in a request, or"
-    " in a minute); the document is tried again by itself, for about a week.",
+    "model_held_off": "Look into the log of the language model's endpoint, or raise its limit"
+    " (tokens in a request, or in a minute); the document is tried again by itself, for about a"
+    " week.",
+    "embedding_held_off": "Look into the log of the embedding model's endpoint, or raise its limit"
+    " (tokens in a request, or in a minute), then retry.",
     "broken_model": "Let `RECOLLECT_RERANK_MODEL` name the folder of a reranking model.",
     "waiting_for_turn": "Nothing: pictures and recordings are read one at a time. If it takes too"
     " long, add workers.",

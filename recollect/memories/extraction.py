@@ -20,14 +20,14 @@ from recollect import documents, log
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import (
+    HeldOff,
     LeaseLost,
     NotFoundError,
     Permanent,
-    Transient,
     Unavailable,
 )
 from recollect.index import terms
-from recollect.inference.llm import Question, Reply
+from recollect.inference.llm import JUDGED, Question, Reply
 from recollect.memories import extraction_queue, finding, memories, reading
 from recollect.memories.extraction_queue import DreamClaim
 from recollect.memories.records import Fact, Memory, MemoryId, MemoryQuery, Relation, Span
@@ -63,8 +63,8 @@ EVENTS = 10
 """dates of a fact"""
 MOST_ATTEMPTS = 3
 """in a row that came to nothing; then a document is given up, with the reason"""
-HELD_OFF = "model_held_off"
-"""the model asks to come again later each time, and answers others"""
+MODEL_HELD_OFF = "model_held_off"
+"""the model has no answer each time, and answers others"""
 MOST_HELD_OFF = 30
 """as MOST_ATTEMPTS, of those: a limit that passes must not cost a document its memories"""
 
@@ -169,10 +169,6 @@ def dream(app: App, claim: DreamClaim, pause: Pause) -> ExtractionTurn:
     return ExtractionTurn(read, facts, None, failure, left)
 
 
-class HeldOff(Transient):
-    """The model asks to come again later with this question, and answers another one."""
-
-
 class _Unanswered(Exception):
     """This question has no answer, but others may have."""
 
@@ -242,11 +238,11 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
     except Permanent as error:
         raise _Unanswered(Failure(error.code, str(error))) from None
     except Unavailable as error:
-        if error.code != "http_429":
+        if error.code in JUDGED:
             raise
         _blame(app, book, pause)
         told = f"{error}, and others are answered"
-        raise HeldOff(told, code=HELD_OFF, after=error.after) from None
+        raise HeldOff(told, code=MODEL_HELD_OFF, after=error.after) from None
     judged = judge(answer, batch, known, book.buckets, now=datetime.now(UTC))
     vectors = _vectors(app, [draft.text for draft in judged.drafts])
     with app.db.begin() as tx:

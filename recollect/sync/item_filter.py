@@ -32,7 +32,8 @@ LONGEST_QUESTION = 24_000
 AT_ONCE = 4
 """questions of one sync; the model's own limit is for the whole process"""
 MISSES = 8
-"""single things without an answer after which a model that never gave one is left alone"""
+"""single things without an answer after which a model that never gave one is left alone; so many
+that are held off end it for one that gave some, too"""
 LONGEST_REASON = 500
 QUOTED = 60
 """characters in a row of the instructions that a reason may not repeat"""
@@ -163,6 +164,7 @@ class Gate:
     """why a question has no answer although the model was asked"""
     _heard: bool = False
     _misses: int = 0
+    _held_off: int = 0
 
     @property
     def asks(self) -> bool:
@@ -250,13 +252,14 @@ class Gate:
         question = self._asked(names)
         try:
             told = self.llm.ask(question, pause=pause)
-        except Unavailable as error:
-            self.trouble = str(error)
-            return [(item, str(error)) for item in items]
-        except Permanent as error:
+        except (Unavailable, Permanent) as error:
+            if isinstance(error, Unavailable) and self.llm.is_down(error):
+                self.trouble = str(error)
+                return [(item, str(error)) for item in items]
             if len(items) == 1:
                 self._misses += 1
-                if self._misses >= MISSES and not self._heard:
+                self._held_off += isinstance(error, Unavailable)
+                if self._held_off >= MISSES or (self._misses >= MISSES and not self._heard):
                     self.trouble = str(error)
                 return [(items[0], str(error))]
             # Whose fault it was: the others are not to suffer.

@@ -12,16 +12,16 @@ import structlog
 from recollect import log
 from recollect.app import App
 from recollect.db import Tx
-from recollect.errors import Contended, LeaseLost, Permanent, Transient, Unavailable
+from recollect.errors import Contended, HeldOff, LeaseLost, Permanent, Transient, Unavailable
+from recollect.inference import endpoint_embedder
 from recollect.inference.llm import wait
 from recollect.loop import backoff, settled
 from recollect.memories import extraction_queue
 from recollect.memories.extraction import (
-    HELD_OFF,
+    MODEL_HELD_OFF,
     MOST_ATTEMPTS,
     MOST_HELD_OFF,
     ExtractionTurn,
-    HeldOff,
     Pause,
     dream,
 )
@@ -35,6 +35,7 @@ TICK = timedelta(seconds=1)
 """Between two looks for something to read."""
 FIRST_BACKOFF = timedelta(seconds=15)
 LONGEST_HELD_OFF = timedelta(hours=6)
+HELD_OFF = (MODEL_HELD_OFF, endpoint_embedder.HELD_OFF)
 FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=5)
 """What is down is asked again after 5, 10, 20 … seconds."""
@@ -232,13 +233,13 @@ def _failed(app: App, claim: DreamClaim, failure: Failure, asked: timedelta | No
 
 
 def _most(failure: Failure) -> int:
-    return MOST_HELD_OFF if failure.code == HELD_OFF else MOST_ATTEMPTS
+    return MOST_HELD_OFF if failure.code in HELD_OFF else MOST_ATTEMPTS
 
 
 def _backoff(claim: DreamClaim, failure: Failure) -> timedelta:
     """15, 60 … seconds, with a quarter of jitter."""
     failures, jitter = claim.attempts + 1, (0.75, 1.25)
-    longest = LONGEST_HELD_OFF if failure.code == HELD_OFF else LONGEST_PAUSE
+    longest = LONGEST_HELD_OFF if failure.code in HELD_OFF else LONGEST_PAUSE
     return backoff(failures, FIRST_BACKOFF, longest, factor=4.0, jitter=jitter)
 
 

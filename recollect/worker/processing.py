@@ -16,6 +16,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import (
     Contended,
+    HeldOff,
     LeaseLost,
     Parked,
     Permanent,
@@ -43,6 +44,8 @@ FIRST_PAUSE = timedelta(milliseconds=250)
 until a document is done."""
 FIRST_BACKOFF = timedelta(seconds=2)
 LONGEST_BACKOFF = timedelta(minutes=5)
+FIRST_HELD_OFF = timedelta(seconds=15)
+LONGEST_HELD_OFF = timedelta(hours=6)
 LONGEST_ATTEMPT = timedelta(hours=2)
 """A claim held longer is no longer renewed, so that even a hang of ours ends in another attempt."""
 PACE = timedelta(milliseconds=250)
@@ -360,6 +363,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
     Parked        | queued again, waits as long as it is told | no
     Transient     | queued after back-off or as asked; failed | yes
                   | when no attempt is left                   |
+    HeldOff       | like Transient, after hours in the end    | yes
     Permanent     | failed                                    | yes
     anything else | a bug: like Transient, traceback logged   | yes
     """
@@ -461,4 +465,7 @@ def _pause(error: Transient) -> timedelta:
 
 def _wait(claim: Claim, error: Transient) -> timedelta:
     wish = min(error.after, LONGEST_WISH) if error.after else timedelta(0)
-    return max(wish, backoff(claim.document.attempts))
+    attempts = claim.document.attempts
+    if isinstance(error, HeldOff):
+        return max(wish, loop.backoff(attempts, FIRST_HELD_OFF, LONGEST_HELD_OFF, factor=12.0))
+    return max(wish, backoff(attempts))

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import Permanent, SetupError, Transient, Unavailable
+from recollect.errors import HeldOff, Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.inference import build_model, endpoint_embedder, local_model
 from recollect.inference.batching import EmbeddingTurns, Vectors
@@ -518,6 +518,8 @@ class Service:
     as_base64: bool = False
     spoil: Any = None
     """changes the list of items before it is sent"""
+    longest: int | None = None
+    """characters of one request; 429 answers more"""
     quick: int | None = None
     """requests with more texts are not answered before the end"""
     end: threading.Event = field(default_factory=threading.Event)
@@ -535,6 +537,8 @@ class Service:
             return 401, {}, json.dumps({"error": {"message": f"Incorrect API key: {key}"}})
         if len(body["input"]) > self.most:
             return 422, {}, json.dumps({"error": "batch size > maximum allowed batch size"})
+        if self.longest is not None and sum(map(len, body["input"])) > self.longest:
+            return 429, {}, "too many tokens in this minute"
         if self.refuse and any(self.refuse in text for text in body["input"]):
             return self.refusal, {}, json.dumps({"error": {"message": "input is too long"}})
         width = body.get("dimensions", self.width)
@@ -757,6 +761,29 @@ def test_a_text_that_takes_too_long_fails_alone(service: Service, refusal: int):
         connected(service).embed(["fine", "overlong", "fine, too"])
 
     assert caught.value.code == "embedding_refused"
+
+
+@pytest.mark.parametrize("refusal", [403, 408, 429, 502, 503])
+def test_a_text_that_gets_the_answer_of_an_outage_alone_is_held_off_alone(
+    service: Service, refusal: int
+):
+    service.refuse, service.refusal = "overlong", refusal
+    embedder = connected(service)
+
+    with pytest.raises(HeldOff) as caught:
+        embedder.embed(["fine", "overlong", "fine, too"])
+
+    assert caught.value.code == "embedding_held_off"
+    assert_meanings(embedder.embed(["fine"]), ["fine"])
+
+
+def test_a_limit_that_only_short_texts_pass_is_a_matter_of_all(service: Service):
+    service.longest = 100
+
+    with pytest.raises(Unavailable) as caught:
+        connected(service).embed(["fine", "a text that has to wait " * 50])
+
+    assert caught.value.code == "http_429"
 
 
 def test_an_answer_of_200_that_tells_of_an_error_is_one(service: Service):

@@ -1136,11 +1136,12 @@ def test_a_model_that_answers_nobody_is_down(
     assert list(known(reader, tenant)) == ["Ann drinks green tea."]
 
 
-def test_a_document_to_which_the_model_always_says_later_holds_up_no_other_and_ends(
-    reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model
+@pytest.mark.parametrize("status", [403, 408, 429, 502, 503, 504])
+def test_a_document_that_the_model_always_holds_off_holds_up_no_other_and_ends(
+    reader: App, tenant: Tenant, write: Callable[..., DocumentId], model: Model, status: int
 ):
     plain = by_words(SCRIPT)
-    later = HttpStatus(429, headers={"retry-after": "3000"})
+    later = HttpStatus(status, headers={"retry-after": "3000"})
     model.answer = lambda asked: later if "rude" in str(asked.data["parts"]) else plain(asked)
     id = write(paragraphs(BONN, "Something rude."))
     mood = drawing.Mood()
@@ -1149,8 +1150,8 @@ def test_a_document_to_which_the_model_always_says_later_holds_up_no_other_and_e
         [claim] = extraction_queue.claim(tx, lease=reader.lease, limit=1)
     drawing.settle(reader, claim, drawing.attempt(reader, claim, wait), mood)
     assert mood.rest(None) <= drawing.FIRST_PAUSE
-    assert row(reader, id)["wait"] > timedelta(minutes=40)
-    assert state(reader, id) == (True, extraction.HELD_OFF)
+    assert row(reader, id)["wait"] > timedelta(minutes=0 if status == 403 else 40)
+    assert state(reader, id) == (True, extraction.MODEL_HELD_OFF)
 
     other = write(TEA)
     read_all(reader, tenant)
@@ -1163,7 +1164,7 @@ def test_a_document_to_which_the_model_always_says_later_holds_up_no_other_and_e
     while state(reader, id)[0] and turns < 100:
         read_all(reader, tenant)
         turns += 1
-    assert state(reader, id) == (False, extraction.HELD_OFF)
+    assert state(reader, id) == (False, extraction.MODEL_HELD_OFF)
     # A limit that passes has days to do so.
     assert turns > 20
 
@@ -1347,7 +1348,8 @@ def test_the_loop_rests_while_the_model_is_down_and_goes_on(
     model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(drawing, "FIRST_PAUSE", timedelta(seconds=0.2))
+    for name in ("FIRST_PAUSE", "FIRST_BACKOFF"):
+        monkeypatch.setattr(drawing, name, timedelta(seconds=0.2))
     ids = [write(f"{TEA} {n}", dreaming="instant") for n in range(5)]
     model.misbehave = [HttpStatus(503)] * 4
     with at_work(Dreamer(reader)):

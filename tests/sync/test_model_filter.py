@@ -489,7 +489,7 @@ def test_a_model_that_is_down_is_not_asked_for_each_thing(
     filtered()
     for n in range(30):
         shelf.put(f"{n:02}", "Text.", title=f"Paper {n}")  # a checkpoint after each third
-    model.answer = lambda asked: Status(503)
+    model.misbehave = [Status(503)] * 100
 
     connection = sync(judged, connect())
 
@@ -513,6 +513,46 @@ def test_one_thing_that_the_model_refuses_does_not_hold_up_the_others(
 
     assert len(here(judged, connection)) == 19
     assert seen(judged, connection, "13").verdict == UNDECIDED
+
+
+@pytest.mark.parametrize("status", [403, 408, 429, 502, 503])
+def test_one_thing_that_the_model_holds_off_does_not_hold_up_the_others(
+    judged: App,
+    model: Model,
+    shelf: Shelf,
+    connect: Callable[..., Connection],
+    filtered: Any,
+    status: int,
+) -> None:
+    filtered()
+    shelf.every = 100
+    for n in range(40):
+        shelf.put(f"{n:02}", "Text.", title="Poison" if n == 3 else f"Paper {n}")
+    decide = model.answer
+    later = Status(status, headers={"retry-after": "3000"})
+    model.answer = lambda asked: later if "Poison" in str(asked.data) else decide(asked)
+
+    connection = sync(judged, connect())
+
+    assert len(here(judged, connection)) == 39
+    waiting = seen(judged, connection, "03")
+    assert waiting.verdict == UNDECIDED
+    assert str(status) in str(waiting.detail)
+
+
+def test_a_model_that_answers_nothing_but_probes_is_left_alone(
+    judged: App, model: Model, shelf: Shelf, connect: Callable[..., Connection], filtered: Any
+) -> None:
+    filtered()
+    shelf.every = 1000
+    for n in range(150):
+        shelf.put(f"{n:03}", "Text.", title=f"Paper {n}")
+    model.answer = lambda asked: Status(429)
+
+    connection = sync(judged, connect())
+
+    assert here(judged, connection) == []
+    assert len(model.asked) < 150
 
 
 def test_a_model_that_never_gives_an_answer_is_left_alone(
@@ -829,7 +869,7 @@ def test_a_preview_says_when_the_model_is_down(
 ) -> None:
     shelf.put("a", "First.", title="Paper")
     sync(judged, connect())
-    model.answer = lambda asked: Status(503)
+    model.misbehave = [Status(503)] * 2
 
     told = previewed(http, shouldLLMFilter=True, filterPrompt=PROMPT, ask=True)
 

@@ -20,7 +20,7 @@ from recollect.app import App
 from recollect.blobs import FolderBlobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
-from recollect.errors import LeaseLost, Permanent, Transient, Unavailable
+from recollect.errors import HeldOff, LeaseLost, Permanent, Transient, Unavailable
 from recollect.extract import Sandbox
 from recollect.ingest.pipeline import process
 from recollect.model import (
@@ -155,6 +155,22 @@ def test_passing_trouble_fails_once_no_attempt_is_left(app: App, tenant: Tenant)
     assert (found["status"], found["due_at"]) == ("failed", None)
     assert found["attempts"] == app.config.max_attempts
     assert found["error_message"] == "the provider is tired"
+
+
+def test_what_a_model_holds_off_alone_has_hours_and_ends(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+    waits: list[timedelta] = []
+
+    for _ in range(app.config.max_attempts):
+        assert row(app, id)["status"] == "queued"
+        age(app, tenant)
+        began = row(app, id)["wait"]
+        settled(app, HeldOff("it takes others", code="embedding_held_off"))
+        if (found := row(app, id))["status"] == "queued":
+            waits.append(found["wait"] - began)
+
+    assert (found["status"], found["error_code"]) == ("failed", "embedding_held_off")
+    assert sum(waits, timedelta()) > 6 * HOUR
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(0.5 * HOUR, 0.5 * HOUR), (100 * HOUR, HOUR)])
