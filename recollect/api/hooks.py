@@ -121,19 +121,24 @@ def _agreed(
             verifier=verifier,
             headers=connector.headers(),
         )
-        needed = connector.authorized(connection.metadata)
-        if lacking := oauth.missing(needed, tokens):
-            raise BadRequestError(
-                f"scope: {', '.join(lacking)} was not granted; follow the link again and leave"
-                " everything ticked"
-            )
-        account = connector.identify(
-            open_api(app, connector, GivenAccess(tokens), pause=_no_pause), tokens
+        lacking = oauth.missing(connector.authorized(connection.metadata), tokens)
+        refused = BadRequestError(
+            f"scope: {', '.join(lacking)} was not granted; follow the link again and leave"
+            " everything ticked"
         )
         try:
+            account = connector.identify(
+                open_api(app, connector, GivenAccess(tokens), pause=_no_pause), tokens
+            )
+        except RecollectError as error:
+            raise (refused if lacking else error) from None
+        try:
+            if lacking:
+                raise refused
             _authorize(app, connection, connector, tokens, account)
-        except BadRequestError:  # another account's
-            farewells.take_back(app, connection, tokens, account.id)
+        except BadRequestError:  # scopes are missing, or it is another account's
+            with suppress(RecollectError):
+                farewells.take_back(app, connection, tokens, account.id)
             raise
     except RecollectError as fault:
         LOG.warning("authorization failed", connection=connection.id, reason=_sentence(fault))

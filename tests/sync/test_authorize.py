@@ -18,12 +18,18 @@ from starlette.testclient import TestClient
 from recollect import encryption
 from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
-from recollect.errors import Reauthorize
+from recollect.errors import Reauthorize, Unavailable
 from recollect.model import Connection, Org, Plan, Tenant
 from recollect.ops import reencrypt
 from recollect.orgs import orgs
 from recollect.orgs.orgs import Limit
-from recollect.sync import authorizations, connection_queue, connections, push_registrations
+from recollect.sync import (
+    authorizations,
+    connection_queue,
+    connections,
+    farewells,
+    push_registrations,
+)
 from recollect.sync.sources import StoredAccess
 from recollect.worker import syncs
 from recollect.worker.processing import drain
@@ -261,6 +267,38 @@ def test_fewer_scopes_than_asked(world: World) -> None:
     assert answer.status_code == 400
     assert "hooks was not granted" in answer.text
     assert world.get(made["id"])["state"] == "pending"
+
+
+def test_what_was_authorized_with_fewer_scopes_is_taken_back(world: World) -> None:
+    made = world.create()
+    assert told(world.follow(made["authLink"], scopes=["things"]))["error"] == "refused"
+    syncs.drain(world.app)
+    assert world.proxy.asked("POST /revoke") == 2, "access and refresh token"
+    id = world.connected()
+    again = world.http.post(f"/v3/connections/{id}/authorize", json={"redirectUrl": DONE})
+    assert told(world.follow(again.json()["authLink"], scopes=["things"]))["error"] == "refused"
+    syncs.drain(world.app)
+    assert world.proxy.asked("POST /revoke") == 2, "not what the connection lives by"
+
+
+def test_missing_scopes_are_told_where_the_account_cannot_be_asked_for(world: World) -> None:
+    made = world.create(redirect=None)
+    world.proxy.on("GET /me", status=403, times=50)
+    answer = world.follow(made["authLink"], scopes=["things"])
+    assert "hooks was not granted" in answer.text
+
+
+def test_the_reason_of_a_refusal_is_told_where_nothing_can_be_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(farewells, "take_back", broken)
+    id = world.connected()
+    again = world.http.post(f"/v3/connections/{id}/authorize", json={"redirectUrl": DONE})
+    refused = world.follow(again.json()["authLink"], user="eve@example.com")
+    assert told(refused)["error"] == "refused"
 
 
 def test_a_provider_that_does_not_answer_the_exchange(world: World) -> None:
