@@ -9,7 +9,7 @@ import typer
 
 from recollect.cli._lazy import part
 from recollect.cli.client import Service, open_service
-from recollect.cli.output import one_line
+from recollect.cli.output import counted, one_line
 from recollect.errors import RecollectError
 from recollect.model import Status
 
@@ -25,7 +25,7 @@ Offer = tuple[str, str]
 def tags(ctx: typer.Context, incomplete: str) -> list[Offer]:
     def ask(service: Service) -> Iterator[Offer]:
         for one in service.get("/v3/container-tags/list?limit=1000")["containerTags"]:
-            yield one["containerTag"], f"{one['documentCount']} documents"
+            yield one["containerTag"], counted(one["documentCount"], "document")
 
     return _asked(ctx, incomplete, ask)
 

@@ -14,7 +14,7 @@ from recollect.app import (
     user_agent,
 )
 from recollect.cli._database import transaction
-from recollect.cli.output import echo_json, fail, shown, table
+from recollect.cli.output import counted, echo_json, fail, shown, table
 from recollect.config import load
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
 from recollect.db import Database
@@ -258,7 +258,7 @@ def reindex(
     if as_json:
         echo_json({"embedder": name, "queued": queued})
     else:
-        typer.echo(f"{queued} documents are queued; start the service to work through them")
+        typer.echo(f"queued: {counted(queued, 'document')}; start the service to work through them")
 
 
 def embed_memories(db: Database, embedder: Embedder) -> int:

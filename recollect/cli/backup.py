@@ -17,7 +17,7 @@ from recollect.app import open_app, secret_keys
 from recollect.blobs import open_blobs
 from recollect.cli._database import address, refuse_no_database
 from recollect.cli._log import log_of_command
-from recollect.cli.output import console, echo_json, tell
+from recollect.cli.output import console, counted, echo_json, tell
 from recollect.config import Config, load
 from recollect.db import Database, Tx
 from recollect.db.embedded import database
@@ -99,13 +99,15 @@ def backup(
         )
     else:
         typer.echo(
-            f"{made.path}: {manifest.rows('documents')} documents, {manifest.files} files,"
-            f" {made.bytes / 1e6:.1f} MB, as of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"{made.path}: {counted(manifest.rows('documents'), 'document')},"
+            f" {counted(manifest.files, 'file')}, {made.bytes / 1e6:.1f} MB,"
+            f" as of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC"
         )
     if manifest.missing:
         tell(
-            f"{len(manifest.missing)} files that documents were uploaded as are not in the blob"
-            f" store any more, so not in the backup either; the first is {manifest.missing[0]}"
+            f"missing in the blob store, so in the backup, too:"
+            f" {counted(len(manifest.missing), 'file')} that documents were uploaded as; the first"
+            f" is {manifest.missing[0]}"
         )
     if manifest.damaged:
         tell(
@@ -183,7 +185,8 @@ def restore(
         )
     else:
         typer.echo(
-            f"restored {done.documents} documents and {manifest.files} files, as of"
+            f"restored {counted(done.documents, 'document')} and"
+            f" {counted(manifest.files, 'file')}, as of"
             f" {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         if done.migrated:
@@ -264,15 +267,17 @@ def export(
         )
     else:
         typer.echo(
-            f"{folder}: {bundle.documents} documents, {bundle.chunks} chunks, {bundle.files} files,"
-            f" {bundle.memories} memories, {bundle.questions} test questions"
+            f"{folder}: {counted(bundle.documents or 0, 'document')},"
+            f" {counted(bundle.chunks or 0, 'chunk')}, {counted(bundle.files or 0, 'file')},"
+            f" {counted(bundle.memories or 0, 'memory', 'memories')},"
+            f" {counted(bundle.questions or 0, 'test question')}"
         )
     if bundle.left_out:
-        tell(f"left out: {bundle.left_out} documents that their connection has yet to fetch")
+        tell(f"left out: {counted(bundle.left_out, 'document')}, yet to be fetched by a connection")
     if bundle.missing:
-        tell(f"{len(bundle.missing)} documents lost the file they were uploaded as")
+        tell(f"{counted(len(bundle.missing), 'document')} lost the uploaded file")
     if bundle.damaged:
-        tell(f"{len(bundle.damaged)} documents come with a file that is damaged in the blob store")
+        tell(f"damaged in the blob store: the files of {counted(len(bundle.damaged), 'document')}")
 
 
 def bring(
@@ -316,20 +321,23 @@ def bring(
         )
     else:
         typer.echo(
-            f"{brought.added} added, {brought.there} there already; {brought.memories} memories,"
-            f" {brought.questions} test questions; {brought.taken_over} vectors taken over,"
+            f"{brought.added} added, {brought.there} there already;"
+            f" {counted(brought.memories, 'memory', 'memories')},"
+            f" {counted(brought.questions, 'test question')};"
+            f" {counted(brought.taken_over, 'vector')} taken over,"
             f" {brought.embedded} made"
         )
     if brought.differing:
         tell(f"{brought.differing} of those there already differ from the bundle, and stay")
     if brought.memories_differing:
         tell(
-            f"{brought.memories_differing} memories were corrected or forgotten here or in the"
-            " bundle, and not in the other; what was here still stands"
+            "corrected or forgotten here or in the bundle, and not in the other:"
+            f" {counted(brought.memories_differing, 'memory', 'memories')}; what was here still"
+            " stands"
         )
     if brought.memories_left_out:
         tell(
-            f"{brought.memories_left_out} memories left out:"
+            f"{counted(brought.memories_left_out, 'memory', 'memories')} left out:"
             " none of the documents that they came from is here"
         )
     if brought.questions_left_out:

@@ -16,7 +16,17 @@ from rich.text import Text
 
 from recollect.cli import _complete
 from recollect.cli.client import ApiKey, AsJson, AsOf, DocumentRow, Service, Url, open_service
-from recollect.cli.output import age, console, echo_json, fail, harmless, one_line, table, tell
+from recollect.cli.output import (
+    age,
+    console,
+    counted,
+    echo_json,
+    fail,
+    harmless,
+    one_line,
+    table,
+    tell,
+)
 from recollect.errors import NotFoundError
 from recollect.index import terms
 from recollect.model import OrgId
@@ -238,7 +248,9 @@ def list_documents(
         )
     first = (page - 1) * limit + 1
     if not found:
-        tell("no documents" if total == 0 else f"no page {page}; there are {total} documents")
+        tell(
+            "no documents" if total == 0 else f"no page {page}; in all {counted(total, 'document')}"
+        )
     elif total > len(found):
         tell(f"{first}{TO}{first + len(found) - 1} of {total}; --page shows others")
 
@@ -378,7 +390,11 @@ def rm(
     if tag is not None:
         _, total = service.page(containerTags=[tag], limit=1)
         if total and not yes:
-            typer.confirm(f"Delete all {total} documents of tag {tag}?", abort=True, err=True)
+            typer.confirm(
+                f"Delete {'all ' * (total > 1)}{counted(total, 'document')} of tag {tag}?",
+                abort=True,
+                err=True,
+            )
         selectors: list[dict[str, object]] = [{"containerTags": [tag]}]
     else:
         selectors = [{"ids": batch} for batch in _batches(ids or [])]

@@ -96,6 +96,11 @@ def one_line(text: str) -> str:
     return " ".join(harmless(text).split())
 
 
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """`1 file`, `3 files`; `nouns` are several where it is not `noun` with an s."""
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
 def age(moment: datetime, now: datetime) -> str:
     """`3 min`: how long ago, in the largest unit."""
     return span((now - moment).total_seconds())

@@ -10,7 +10,7 @@ import typer
 
 from recollect.blobs import open_blobs
 from recollect.cli._database import opened
-from recollect.cli.output import echo_json, fail, shown, table, tell, working
+from recollect.cli.output import counted, echo_json, fail, shown, table, tell, working
 from recollect.config import load
 from recollect.ops import verify as checks
 from recollect.ops.purge import Receipt, receipts
@@ -58,7 +58,9 @@ def purge(
         longest = max(done.tables, key=lambda one: one.locked, default=None)
         if longest is not None:
             typer.echo(f"longest lock {longest.locked:.2f} s ({longest.table})")
-        typer.echo(f"{done.files} files removed, {done.receipts} deletions completed")
+        typer.echo(
+            f"{counted(done.files, 'file')} removed, {counted(done.receipts, 'deletion')} completed"
+        )
     for rest in done.left:
         tell(f"not reached: {rest}")
 
@@ -80,8 +82,8 @@ def verify(
         echo_json(asdict(done))
     else:
         typer.echo(
-            f"{done.documents} documents, {done.entries} entries, {done.files} files looked at"
-            f" in {done.seconds:.1f} s"
+            f"{counted(done.documents, 'document')}, {counted(done.entries, 'entry', 'entries')},"
+            f" {counted(done.files, 'file')} looked at in {done.seconds:.1f} s"
         )
         if done.findings:
             table(

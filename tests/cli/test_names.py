@@ -14,7 +14,7 @@ import typer
 from typer.main import get_group
 from typer.testing import CliRunner
 
-from recollect.cli import COMMANDS, _lazy, app
+from recollect.cli import COMMANDS, _lazy, app, output
 from recollect.db.embedded import Embedded
 from tests.conftest import Service, eventually
 from tests.e2e.shell import Shell, Starter
@@ -224,3 +224,10 @@ def test_the_collector_works_again_once_a_command_is_loaded(monkeypatch: pytest.
     _lazy.part("look")
 
     assert (seen, gc.isenabled()) == ([False], True)
+
+
+def test_numbers_and_nouns_agree() -> None:
+    told = [output.counted(number, "file") for number in (0, 1, 2)]
+    assert told == ["0 files", "1 file", "2 files"]
+    assert output.counted(1, "memory", "memories") == "1 memory"
+    assert output.counted(4, "memory", "memories") == "4 memories"

@@ -42,7 +42,7 @@ def test_each_line_is_a_record(read):
     extracted = read(lines, "a.jsonl")
 
     assert extracted.text == 'a: 1\nb: x\ny\n\na: 2\n\n{"a": 3'
-    assert "1 lines of it are not valid JSON" in extracted.warnings[0]
+    assert "1 line of it is not valid JSON" in extracted.warnings[0]
 
 
 def test_lines_are_found_under_the_other_name_too(read):

@@ -49,8 +49,12 @@ def _read_lines(text: str) -> Extracted:
                 yield line
 
     joined = _joined(records())
-    warnings = [f"{broken:,} lines of it are not valid JSON; they were kept as they are."]
-    return Extracted(joined, warnings=warnings if broken else [], markdown=False)
+    return Extracted(joined, warnings=_told(broken) if broken else [], markdown=False)
+
+
+def _told(broken: int) -> list[str]:
+    some = "1 line of it is" if broken == 1 else f"{broken:,} lines of it are"
+    return [f"{some} not valid JSON, and kept as found."]
 
 
 def _lines(text: str) -> Iterator[str]:
