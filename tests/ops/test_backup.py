@@ -1722,6 +1722,24 @@ def test_a_faulty_tag_is_named(
         backup.bring(app, tmp_path, org="acme")
 
 
+@pytest.mark.parametrize("name", ["documents", "memories", "questions"])
+def test_a_bundle_without_digests_that_was_cut_off_at_a_line_is_refused(
+    new_place: Callable[..., App], tmp_path: Path, name: str
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    head = {"format": "recollect-bundle", "version": 1, "documents": 1}
+    (tmp_path / "documents.jsonl").write_text('{"containerTags": ["a"], "text": "An owl."}')
+    (tmp_path / "bundle.json").write_text(json.dumps({**head, name: 2}))
+
+    with pytest.raises(SetupError, match=rf"{name}.jsonl has [01] lines, and .* says 2"):
+        backup.bring(app, tmp_path, org="acme")
+    assert hits(app, tenant, "owl") == []
+
+    (tmp_path / "bundle.json").write_text(json.dumps(head))
+    assert backup.bring(app, tmp_path, org="acme").added == 1
+
+
 def test_a_faulty_memory_is_named(new_place: Callable[..., App], tmp_path: Path) -> None:
     app = new_place()
     new_org(app)

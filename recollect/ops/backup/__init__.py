@@ -7,7 +7,8 @@ bundle is for moving: documents in a format that others can read and write, into
 from recollect.ops.backup._archive import Archive, Manifest, Progress, Tell, silent
 from recollect.ops.backup._bundle import Bundle
 from recollect.ops.backup._export import export
-from recollect.ops.backup._import import Brought, bring, must_embed, open_bundle
+from recollect.ops.backup._import import Brought, bring, must_embed
+from recollect.ops.backup._open_bundle import open_bundle
 from recollect.ops.backup._restore import Restored, check_schema, restore
 from recollect.ops.backup._write import WrittenBackup, backup
 
