@@ -21,7 +21,7 @@ from recollect.cli.output import console, echo_json, tell
 from recollect.config import Config, load
 from recollect.db import Database, Tx
 from recollect.db.embedded import database
-from recollect.errors import AuthenticationError, SetupError
+from recollect.errors import AuthenticationError, SetupError, Unavailable
 from recollect.ops import backup as backups
 from recollect.ops.backup import Archive, Progress, Tell
 from recollect.orgs import audit, orgs, tags
@@ -371,25 +371,38 @@ def _secrets(config: Config) -> dict[str, bytes]:
 
 @contextmanager
 def _secrets_put(config: Config, secrets: Mapping[str, bytes]) -> Generator[None]:
-    """Let files of secrets stand in the data folder once the block is through, unless it fails.
+    """Let files of secrets stand in the data folder for the block and afterwards, unless it fails;
+    one that replaces another only once the block is through.
 
-    They are written before it, so that no database is restored without its key. Raises SetupError.
+    So no database is restored without its key, however suddenly the command ends. Where nobody
+    knows whether it was restored (Unavailable), they stay. Raises SetupError.
     """
     ready = {config.data_dir / name: secrets[name] for name in SECRETS if name in secrets}
     asides = {path: path.with_name(f"{path.name}.restoring") for path in ready}
     try:
         with _writing_to(config.data_dir):
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = [path for path in ready if not os.path.lexists(path)]
             for path, data in ready.items():
                 made = os.open(asides[path], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with os.fdopen(made, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(made)
-        yield
+            for path in new:
+                asides[path].rename(path)
+        try:
+            yield
+        except Unavailable:
+            raise
+        except BaseException:
+            for path in new:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+            raise
         with _writing_to(config.data_dir):
-            for path, data in ready.items():
-                if path.exists() and path.read_bytes() != data:
+            for path in ready.keys() - set(new):
+                if path.exists() and path.read_bytes() != ready[path]:
                     path.rename(_unused(path.with_name(f"{path.name}.replaced")))
                 asides[path].rename(path)
     finally:

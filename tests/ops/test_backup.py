@@ -30,7 +30,7 @@ from recollect import blobs, documents, encryption
 from recollect.app import App, index_identity
 from recollect.blobs import NOTE, FolderBlobs
 from recollect.config import Config
-from recollect.db import Database, migrate, scripts
+from recollect.db import MIGRATION_LOCK, Database, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
 from recollect.index import terms, vector_index
@@ -978,6 +978,31 @@ def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
         assert told.code == 0, told.err
     kept = {path.name: path.read_bytes() for path in place.glob("secret-key.*")}
     assert kept == {"secret-key.replaced": b"first", "secret-key.replaced.2": b"second"}
+
+
+def test_the_keys_of_a_backup_are_there_before_its_database(
+    terminal: Terminal,
+    new_place: Callable[..., App],
+    empty_database: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    """A restore that was killed behind the commit left a database without its key."""
+    app = new_place()
+    new_org(app)
+    save(app, tmp_path / "b.zip", secrets={"secret-key": KEY})
+    url, place = empty_database(), tmp_path / "place"
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(place)}
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(url, autocommit=True) as holder:
+            holder.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+            done = pool.submit(terminal.run, "restore", str(tmp_path / "b.zip"), **given)
+            eventually(lambda: (place / "secret-key").exists() or done.done())
+
+            assert not done.done()
+            assert nothing_in(url)
+            assert (place / "secret-key").read_bytes() == KEY
+        assert done.result().code == 0
+    assert (place / "secret-key").read_bytes() == KEY
 
 
 def test_a_restore_that_is_refused_makes_no_store_of_files(
