@@ -1001,6 +1001,10 @@ def test_the_keys_of_a_backup_are_there_before_its_database(
             assert not done.done()
             assert nothing_in(url)
             assert (place / "secret-key").read_bytes() == KEY
+            second = os.open(place, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):  # so that it takes nothing away when it is refused
+                fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(second)
         assert done.result().code == 0
     assert (place / "secret-key").read_bytes() == KEY
 
