@@ -3,6 +3,7 @@
 import hashlib
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -14,10 +15,10 @@ from urllib.parse import quote, urlsplit
 from recollect import __version__, db, documents, encryption, log
 from recollect.blobs import NOTE, Blobs, identity, is_new, keeps_any, open_blobs
 from recollect.config import Config
-from recollect.db import Database, Tx, citus, machines
+from recollect.db import Database, citus, machines
 from recollect.db.machines import Shared
 from recollect.db.replicas import Replicated
-from recollect.errors import SetupError
+from recollect.errors import SetupError, Unavailable
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, self_test
 from recollect.fetch.video import VideoPages, open_video_pages
@@ -42,6 +43,8 @@ SHORTEST_KEY = 16
 """Characters of RECOLLECT_API_KEY where others reach the service."""
 EMBEDDER_KEY = ("index", "embedder key")
 """where the key of an embedding endpoint is sealed for"""
+SOME_FILES = 20
+"""Of so many that documents name, one has to be in the store of files."""
 CHILDREN = max(1, (os.cpu_count() or 2) - 1)
 """Files extracted at once: each child takes memory and a core, which documents in flight do not."""
 
@@ -110,7 +113,8 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     reranker = open_reranker_of(config)
     if serves:
         with Database(database_url, size=1) as database, database.begin() as tx:
-            check_files(tx, config)
+            keys = documents.some_blobs(tx, SOME_FILES)
+        check_files(keys, config)
     shared = shares(config) if serves else None
     name = shared.name if shared else "recollect"
     database = open_database(config, database_url, size=config.workers + 20, name=name)
@@ -181,21 +185,25 @@ def _check(sandbox: Sandbox, config: Config) -> None:
         LOG.warning("files are read with less confinement", missing=missing)
 
 
-def check_files(tx: Tx, config: Config) -> None:
-    """Raises SetupError where none of the files that documents were uploaded as lies in a folder
-    that is to become the store of them, as that of a volume that is not mounted.
+def check_files(keys: Sequence[str], config: Config) -> None:
+    """`keys`: some of those that documents name; not in a transaction, since a bucket may be slow.
 
-    A folder of a version that made no note, or a copy without it, has them.
+    Raises SetupError where none of the files that documents were uploaded as lies in what is to
+    become the store of them: the folder of a volume that is not mounted, or another bucket.
+
+    A folder of a version that made no note, or a copy without it, has them. Of a bucket that does
+    not answer nothing is known.
     """
-    if not is_new(config.blobs):
-        return
-    keys = documents.some_blobs(tx, 20)
-    if not keys or keeps_any(config.blobs, keys):
+    try:
+        if not keys or not is_new(config.blobs) or keeps_any(config.blobs, keys):
+            return
+    except Unavailable as error:
+        LOG.warning("files not looked for", reason=str(error))
         return
     raise SetupError(
         f"{config.blobs} has none of the files that documents were uploaded as. Mount the volume"
         " that has them, or set RECOLLECT_BLOB_URL to where they are. If they are lost, create an"
-        f" empty file {NOTE} in the folder, and the service starts without them"
+        f" empty file {NOTE} there, and the service starts without them"
     )
 
 

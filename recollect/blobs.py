@@ -55,6 +55,11 @@ class Blobs(Protocol):
         """Raises Permanent when there is no such blob, or this one cannot be read."""
         ...
 
+    def has(self, key: str) -> bool:
+        """Whether there is a file of that name, whole or not. A folder, which may be away, raises
+        SetupError where it cannot be read."""
+        ...
+
     def delete(self, key: str) -> None:
         """Gone, or was gone already."""
         ...
@@ -103,20 +108,15 @@ def open_blobs(url: str, *, used: bool = False) -> Blobs:
 
 
 def is_new(url: str) -> bool:
-    """Whether it names a folder that nobody has opened, nor `identity` named. Raises SetupError."""
-    parts = urlsplit(url)
-    if parts.scheme != "file":
-        return False
-    note = Path(unquote(parts.path)) / NOTE
-    with _using(note):
-        return not note.exists()
+    """Whether it names a store without the note, which `identity` and `open_blobs` make in a
+    folder, and a person in a bucket. Raises SetupError, and Unavailable for a bucket."""
+    return not keeps_any(url, [NOTE])
 
 
 def keeps_any(url: str, keys: Iterable[str]) -> bool:
-    """Whether one of the files lies in the folder that a `file://` URL names. Raises SetupError."""
-    folder = Path(unquote(urlsplit(url).path))
-    with _using(folder):
-        return any((folder / key).is_file() for key in keys)
+    """Whether the store that a URL names has one of the files. Raises as `is_new`."""
+    store = open_blobs(url, used=True)
+    return any(store.has(key) for key in keys)
 
 
 def identity(url: str) -> str:
@@ -220,6 +220,10 @@ class FolderBlobs:
             told = f"the uploaded file is missing or cannot be read: {error.strerror}"
             raise Permanent(told, code="missing_blob") from error
 
+    def has(self, key: str) -> bool:
+        with _using(self._root / key):
+            return (self._root / key).is_file()
+
     def delete(self, key: str) -> None:
         try:
             (self._root / key).unlink()
@@ -277,6 +281,15 @@ class ObjectBlobs:
             raise Permanent("the uploaded file is missing", code="missing_blob") from error
         except BaseError as error:
             raise Unavailable("the blob bucket does not answer") from error
+
+    def has(self, key: str) -> bool:
+        try:
+            obstore.head(self._store, key)
+        except FileNotFoundError:
+            return False
+        except BaseError as error:
+            raise Unavailable("the blob bucket does not answer") from error
+        return True
 
     def delete(self, key: str) -> None:
         try:

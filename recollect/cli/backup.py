@@ -3,8 +3,8 @@
 import itertools
 import os
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from recollect.cli.output import console, counted, echo_json, tell
 from recollect.config import Config, load
 from recollect.db import Database, Tx
 from recollect.db.embedded import database
-from recollect.errors import AuthenticationError, SetupError
+from recollect.errors import AuthenticationError, SetupError, Unavailable
 from recollect.ops import backup as backups
 from recollect.ops.backup import Archive, Progress, Tell
 from recollect.orgs import audit, orgs, tags
@@ -379,31 +379,46 @@ def _secrets(config: Config) -> dict[str, bytes]:
 
 @contextmanager
 def _secrets_put(config: Config, secrets: Mapping[str, bytes]) -> Generator[None]:
-    """Let files of secrets stand in the data folder once the block is through, unless it fails.
+    """Let files of secrets stand in the data folder for the block and afterwards, unless it fails;
+    one that replaces another only once the block is through. Others wait for the end of it.
 
-    They are written before it, so that no database is restored without its key. Raises SetupError.
+    So no database is restored without its key, however suddenly the command ends. Where nobody
+    knows whether it was restored (Unavailable), they stay. Raises SetupError.
     """
     ready = {config.data_dir / name: secrets[name] for name in SECRETS if name in secrets}
     asides = {path: path.with_name(f"{path.name}.restoring") for path in ready}
-    try:
+    with ExitStack() as ending:
         with _writing_to(config.data_dir):
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ending.enter_context(backups.alone(config.data_dir))
+            ending.callback(_remove, asides.values())
+            new = [path for path in ready if not os.path.lexists(path)]
             for path, data in ready.items():
                 made = os.open(asides[path], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with os.fdopen(made, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(made)
-        yield
+            for path in new:
+                asides[path].rename(path)
+        try:
+            yield
+        except Unavailable:
+            raise
+        except BaseException:
+            _remove(new)
+            raise
         with _writing_to(config.data_dir):
-            for path, data in ready.items():
-                if path.exists() and path.read_bytes() != data:
+            for path in ready.keys() - set(new):
+                if path.exists() and path.read_bytes() != ready[path]:
                     path.rename(_unused(path.with_name(f"{path.name}.replaced")))
                 asides[path].rename(path)
-    finally:
-        for aside in asides.values():
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _unused(path: Path) -> Path:

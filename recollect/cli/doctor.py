@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from recollect import encryption
+from recollect import documents, encryption
 from recollect.app import (
+    SOME_FILES,
     check_files,
     index_identity,
     open_database,
@@ -34,7 +35,7 @@ from recollect.config import PREFIX, Config, load
 from recollect.connectors import all as all_connectors
 from recollect.db import OLDER, Database, citus, is_current, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
-from recollect.errors import Permanent, RecollectError, SetupError, Transient
+from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
 from recollect.index import model_switch, vector_index
@@ -254,12 +255,10 @@ def _files(config: Config) -> list[CheckResult]:
             # The first start makes the folder.
             if not is_current(tx) or vector_index.read(tx) is None:
                 return []
-            try:
-                check_files(tx, config)
-            except SetupError as error:
-                return [CheckResult("files", "FAIL", str(error))]
+            keys = documents.some_blobs(tx, SOME_FILES)
     except RecollectError:  # of which another line tells
         return []
+    check_files(keys, config)
     with suppress(Permanent):  # there is no such file, as a store says that is there
         open_blobs(config.blobs, used=True).get(new_key(OrgId("doctor"), b""))
     return [CheckResult("files", "ok", config.blobs)]

@@ -5,7 +5,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -457,6 +457,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
                 " (name text primary key, applied_at timestamptz not null default now())"
             )
         done = {row[0] for row in session.execute("select name from migrations").fetchall()}
+        _refuse_newer(done)
         citus.keep_apart(session)
         for name, script in scripts():
             if name in done:
@@ -467,12 +468,6 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
             applied.append(name)
         if applied:
             LOG.info("migrated", migrations=len(applied), newest=applied[-1])
-        unknown = done - {name for name, _ in scripts()}
-        if unknown:
-            raise SetupError(
-                f"the database was written by a newer Recollect (it has {max(unknown)});"
-                " install that version or restore a backup"
-            )
         if index_shards is not None:
             citus.spread(session, index_shards)
     return applied
@@ -505,9 +500,22 @@ def migrate_new(url: str) -> None:
 
 
 def lacking(tx: Tx) -> list[str]:
-    """Names of the migrations that are yet to come to a database in use; none of a new one."""
+    """Names of the migrations that are yet to come to a database in use; none of a new one.
+
+    Raises SetupError on a database of a newer Recollect.
+    """
     done = _applied(tx)
+    _refuse_newer(done)
     return [name for name, _ in scripts() if done and name not in done]
+
+
+def _refuse_newer(done: Collection[str]) -> None:
+    """Before anything is changed: what this version lacks may not fit what that one made."""
+    if unknown := set(done) - {name for name, _ in scripts()}:
+        raise SetupError(
+            f"the database was written by a newer Recollect (it has {max(unknown)});"
+            " install that version or restore a backup"
+        )
 
 
 def is_current(tx: Tx) -> bool:

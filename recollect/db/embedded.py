@@ -516,8 +516,8 @@ def superuser_url(url: str, data_dir: Path) -> str | None:
 def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], str]]:
     """A function that returns the URL of a database that answers, starting ours if need be.
 
-    At the end our server is stopped if no other process uses it. With `keep` it runs on, and counts
-    as in use until this process ends.
+    At the end our server is stopped if no other process uses it. With `keep` it runs on, unless the
+    block fails, and counts as in use until this process ends.
     """
     if config.database_url is not None:
         url = config.database_url.get_secret_value()
@@ -526,9 +526,11 @@ def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], st
     server = Embedded(config.data_dir)
     try:
         yield server.ensure
-    finally:
-        if not keep:
-            server.leave()
+    except BaseException:
+        server.leave()
+        raise
+    if not keep:
+        server.leave()
 
 
 def _opens(url: str) -> bool:

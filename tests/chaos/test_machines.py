@@ -202,6 +202,29 @@ def test_a_folder_that_is_not_mounted_is_no_new_store(
         assert (folder / ".store").exists()
 
 
+def test_a_machine_does_not_start_with_a_bucket_that_has_none_of_the_files(
+    machine: Callable[..., App], bucket: str
+) -> None:
+    full, empty = f"{bucket}/full", f"{bucket}/empty"
+    with machine("one", secret_key=SAME, blob_url=full) as app, app.db.begin() as tx:
+        org = orgs.create(tx, "acme", Plan.ENTERPRISE).id
+        key = new_key(org, b"bytes")
+        app.blobs.put(key, b"bytes")
+        content = Content(kind="text", hash=b"0" * 32, blob=StoredBlob(key, "a.txt", "text/plain"))
+        new = documents.NewDocument(content, ["files"])
+        documents.add(tx, Tenant(org), new, DocumentId(random_id()))
+
+    for wrong in (empty, "s3://no-such-bucket"):
+        with pytest.raises(SetupError, match="has none of the files"):
+            machine("one", secret_key=SAME, blob_url=wrong)
+    with machine("one", secret_key=SAME, blob_url=full) as app:
+        assert app.blobs.get(key) == b"bytes"
+
+    open_blobs(empty).put(".store", b"")
+    with machine("one", secret_key=SAME, blob_url=empty) as app:
+        assert list(app.blobs.older_than(timedelta(seconds=-60))) == []
+
+
 def test_a_folder_of_files_is_the_same_under_any_path_and_its_note_is_no_file(tmp_path: Path):
     folder, path = tmp_path / "blobs", tmp_path / "mounted"
     path.symlink_to(folder)

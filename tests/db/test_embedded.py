@@ -492,6 +492,26 @@ def test_the_last_to_use_the_server_stops_it(folder: Path, *, starter_leaves_fir
     assert not _processes(folder / "postgres" / "data")
 
 
+def test_a_process_that_cannot_serve_leaves_no_server(folder: Path):
+    """As `recollect api` on the database of a newer version."""
+    config = Config(data_dir=folder)
+
+    def start() -> None:
+        with database(config, keep=True) as ensure:
+            ensure()
+            raise SetupError("refused")
+
+    with database(config) as ensure:
+        ensure()
+        with pytest.raises(SetupError, match="refused"):
+            start()
+        assert _processes(folder / "postgres" / "data")  # the other one uses it
+    with pytest.raises(SetupError, match="refused"):
+        start()
+
+    assert not _processes(folder / "postgres" / "data")
+
+
 def test_the_server_of_a_process_that_serves_outlives_a_command_that_started_it(folder: Path):
     config = Config(data_dir=folder)
     with database(config) as started:

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from recollect.db import migrate
+from recollect.db import migrate, migrate_new
 from recollect.errors import SetupError
 from tests.schema import KEPT, dump
 
@@ -48,3 +48,22 @@ def test_a_role_that_may_not_make_a_schema_is_told_what_lets_it(postgres_url: st
         finally:
             owner.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
             owner.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+def test_an_older_version_changes_nothing_of_what_a_newer_one_wrote(
+    new_database: Callable[[], str],
+) -> None:
+    """It applied the migrations that the newer one has under another name, and then refused."""
+    url = new_database()
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("delete from migrations where name = '0054_why_no_vector_index'")
+        session.execute("alter table index_settings drop column build_failure")
+        session.execute("insert into migrations (name) values ('9999_of_tomorrow')")
+        before = session.execute("select name from migrations").fetchall()
+
+        for take in (migrate, migrate_new):
+            with pytest.raises(SetupError, match=r"by a newer Recollect .*9999_of_tomorrow"):
+                take(url)
+
+        assert session.execute("select name from migrations").fetchall() == before

@@ -30,7 +30,7 @@ from recollect import blobs, documents, encryption
 from recollect.app import App, index_identity
 from recollect.blobs import NOTE, FolderBlobs
 from recollect.config import Config
-from recollect.db import Database, migrate, scripts
+from recollect.db import MIGRATION_LOCK, Database, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
 from recollect.index import terms, vector_index
@@ -980,6 +980,35 @@ def test_a_restore_whose_keys_cannot_be_kept_changes_nothing(
     assert kept == {"secret-key.replaced": b"first", "secret-key.replaced.2": b"second"}
 
 
+def test_the_keys_of_a_backup_are_there_before_its_database(
+    terminal: Terminal,
+    new_place: Callable[..., App],
+    empty_database: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    """A restore that was killed behind the commit left a database without its key."""
+    app = new_place()
+    new_org(app)
+    save(app, tmp_path / "b.zip", secrets={"secret-key": KEY})
+    url, place = empty_database(), tmp_path / "place"
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(place)}
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(url, autocommit=True) as holder:
+            holder.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+            done = pool.submit(terminal.run, "restore", str(tmp_path / "b.zip"), **given)
+            eventually(lambda: (place / "secret-key").exists() or done.done())
+
+            assert not done.done()
+            assert nothing_in(url)
+            assert (place / "secret-key").read_bytes() == KEY
+            second = os.open(place, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):  # so that it takes nothing away when it is refused
+                fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(second)
+        assert done.result().code == 0
+    assert (place / "secret-key").read_bytes() == KEY
+
+
 def test_a_restore_that_is_refused_makes_no_store_of_files(
     terminal: Terminal, sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -1720,6 +1749,24 @@ def test_a_faulty_tag_is_named(
 
     with pytest.raises(SetupError, match=rf"bundle.json: .*{fault}"):
         backup.bring(app, tmp_path, org="acme")
+
+
+@pytest.mark.parametrize("name", ["documents", "memories", "questions"])
+def test_a_bundle_without_digests_that_was_cut_off_at_a_line_is_refused(
+    new_place: Callable[..., App], tmp_path: Path, name: str
+) -> None:
+    app = new_place()
+    tenant = new_org(app)
+    head = {"format": "recollect-bundle", "version": 1, "documents": 1}
+    (tmp_path / "documents.jsonl").write_text('{"containerTags": ["a"], "text": "An owl."}')
+    (tmp_path / "bundle.json").write_text(json.dumps({**head, name: 2}))
+
+    with pytest.raises(SetupError, match=rf"{name}.jsonl has [01] lines, and .* says 2"):
+        backup.bring(app, tmp_path, org="acme")
+    assert hits(app, tenant, "owl") == []
+
+    (tmp_path / "bundle.json").write_text(json.dumps(head))
+    assert backup.bring(app, tmp_path, org="acme").added == 1
 
 
 def test_a_faulty_memory_is_named(new_place: Callable[..., App], tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def name_aside(path: Path) -> Path:
 
 @contextmanager
 def alone(folder: Path) -> Generator[None]:
-    """While no other run makes or names a file in the folder."""
+    """While no other run makes or names a file in the folder, or restores secrets into it."""
     held = os.open(folder.absolute(), os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a file system without locks

@@ -47,9 +47,7 @@ from recollect.ops.backup import _questions
 from recollect.ops.backup._archive import Progress, Tell, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
-    FORMAT,
     ID,
-    INDEX,
     MEMORIES,
     QUESTIONS,
     Bundle,
@@ -72,13 +70,11 @@ from recollect.ops.backup._import_documents import (
     insert_document,
     is_fetched,
     read_elsewhere,
-    read_whole,
 )
 from recollect.ops.backup._import_memories import MemoryVersion, chain_of, differs, source_columns
+from recollect.ops.backup._open_bundle import LONGEST_LINE, open_bundle
 from recollect.orgs import orgs, tags
 
-LONGEST_LINE = 512 << 20
-"""Bytes of one document or memory: a text of 50 MB, as given and as read, with its vectors."""
 BATCH = 64
 """texts embedded at a time"""
 
@@ -121,38 +117,6 @@ class Brought:
             + self.memories_left_out
             + self.questions_left_out
         )
-
-
-def open_bundle(folder: Path) -> Bundle:
-    """The head of a bundle, after a look at the whole; raises SetupError."""
-    try:
-        bundle = msgspec.json.decode(read_whole(folder / INDEX, LONGEST_LINE), type=Bundle)
-        if bundle.format != "recollect-bundle" or bundle.version > FORMAT:
-            raise SetupError(
-                f"{folder} is a {bundle.format} of version {bundle.version};"
-                f" this Recollect reads recollect-bundle up to version {FORMAT}"
-            )
-        digests = {name: _digest(folder / name) for name in {DOCUMENTS, *bundle.sha256}}
-    except OSError as error:
-        raise SetupError(
-            f"{folder} is not a bundle ({error.filename}: {error.strerror})"
-        ) from error
-    except msgspec.MsgspecError as error:
-        raise SetupError(f"{folder / INDEX}: {error}") from error
-    for name, expected in bundle.sha256.items():
-        if digests[name] != expected:
-            raise SetupError(
-                f"{folder / name} is not what was written (its SHA-256 differs);"
-                f" if you changed it on purpose, remove its digest from {INDEX}"
-            )
-    return bundle
-
-
-def _digest(path: Path) -> str:
-    if path.name not in (DOCUMENTS, MEMORIES, QUESTIONS):
-        raise SetupError(f"{INDEX} gives the digest of {path.name!r}, which no bundle has")
-    with path.open("rb") as lines:
-        return hashlib.file_digest(lines, "sha256").hexdigest()
 
 
 def must_embed(bundle: Bundle, embedder: Embedder | None) -> str | None:
