@@ -469,10 +469,7 @@ class _Readable:
 def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> _Readable | BatchItem:
     defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents"})
     if not isinstance(item, str | dict):
-        expected = "an object or a string is expected"
-        return BatchItem(
-            id="", status="error", error="Invalid request parameters", details=expected
-        )
+        return _refused({}, BadRequestError("an object or a string is expected"))
     given = {"content": item} if isinstance(item, str) else cast("dict[str, object]", item)
     named = {_ALIASES.get(name, name): v for name, v in given.items() if v is not None}
     if named.get("containerTag") or named.get("containerTags"):
@@ -483,21 +480,30 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> _Read
         content = intake.content_of(app, one.content)
         return _Readable(one, _beside(app, tenant, one), content)
     except (ValidationError, RequestError) as error:
-        return _refused(error)
+        return _refused(named, error)
 
 
 def _taken(app: App, one: _Readable, outcome: Document | RequestError) -> BatchItem:
     if isinstance(outcome, RequestError):
-        return _refused(outcome)
+        return _refused(one.asked.model_dump(by_alias=True), outcome)
     written = _written(app, outcome, one.asked)
     return BatchItem(
         id=written.id, status=written.status, url=one.content.url, warnings=written.warnings
     )
 
 
-def _refused(error: ValidationError | RequestError) -> BatchItem:
+def _refused(given: Mapping[str, object], error: ValidationError | RequestError) -> BatchItem:
+    """With what tells which one it is: the customId in place of the id, and the address."""
     message, details = refusal(error)
-    return BatchItem(id="", status="error", error=message, details=details)
+    custom_id, content = given.get("customId"), given.get("content")
+    is_address = isinstance(content, str) and documents.is_address(content)
+    return BatchItem(
+        id=custom_id if isinstance(custom_id, str) else "",
+        status="error",
+        error=message,
+        details=details,
+        url=content.strip() if isinstance(content, str) and is_address else None,
+    )
 
 
 def refusal(error: ValidationError | RequestError) -> tuple[str, str | None]:

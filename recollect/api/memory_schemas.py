@@ -279,13 +279,15 @@ class SourceChunk(Wire):
     content: str
     document_id: str
     position: int
+    score: float = Field(description="The `similarity` of the memory that was drawn from it.")
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Self:
+    def of(cls, evidence: Evidence, score: float) -> Self:
         return cls(
             content=evidence.text,
             document_id=evidence.document_id,
             position=evidence.position or 0,
+            score=score,
         )
 
 

@@ -263,7 +263,7 @@ def _memories(
                 documents=[SourceDocument.of(d, whole=body.include.documents) for d in borne]
                 if with_documents
                 else None,
-                chunks=[SourceChunk.of(place) for place in evidence[memory.id]]
+                chunks=[SourceChunk.of(place, one.similarity) for place in evidence[memory.id]]
                 if evidence is not None
                 else None,
             )

@@ -17,7 +17,7 @@ from recollect.cli._database import transaction
 from recollect.cli.output import counted, echo_json, fail, shown, table
 from recollect.config import load
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
-from recollect.db import Database
+from recollect.db import Database, machines
 from recollect.db.embedded import database
 from recollect.errors import Permanent, RecollectError, SetupError, Transient
 from recollect.fetch import Fetcher, UrlVerdict
@@ -238,6 +238,8 @@ def reindex(
     try:
         with transaction() as tx:
             index = vector_index.read(tx)
+            if machines.is_served(tx):
+                fail("a service is running on this database; stop it first")
         embedder = open_embedder_of(config, index)
     except SetupError as error:
         fail(str(error))

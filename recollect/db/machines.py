@@ -15,6 +15,8 @@ from recollect.errors import SetupError
 MARK = "recollect serves "
 MOST_KEYS = 4
 """of which the name has room, 63 bytes"""
+LOOKS = 50
+"""for sessions of a service, a tenth of a second apart"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,18 @@ def check(tx: Tx, mine: Shared) -> None:
                 " RECOLLECT_BLOB_URL: s3://bucket/prefix, or file:///folder of a file system that"
                 " they share"
             )
+
+
+def is_served(tx: Tx, *also: str) -> bool:
+    """Whether a service has sessions on this database, or anything whose sessions are called as in
+    `also`. The sessions of one that was just stopped take a moment to end: up to 5 seconds."""
+    for _ in range(LOOKS):
+        busy = tx.execute(
+            "select exists (select from pg_stat_activity where datname = current_database()"
+            " and (application_name like %s or application_name = any(%s))) as busy",
+            (f"{MARK}%", list(also)),
+        ).fetchone()
+        if busy is None or not busy["busy"]:
+            return False
+        tx.execute("select pg_stat_clear_snapshot(), pg_sleep(0.1)")
+    return True

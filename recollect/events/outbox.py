@@ -189,7 +189,7 @@ def get(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
         {**tenancy.bounds(tenant), "id": id},
     ).fetchone()
     if row is None:
-        raise NotFoundError("Endpoint not found", f"no endpoint {id!r}")
+        raise NotFoundError("Webhook not found", f"no webhook {id!r}")
     return WebhookTarget(**row)
 
 

@@ -686,6 +686,20 @@ class TestBatch:
         assert get(client, four["id"])["filepath"] == "/batch"
         assert rows(db, org)["documents"] == 3
 
+    def test_a_refused_one_says_which_it_is(self, client: httpx.Client):
+        """It had no id, and an address was not repeated: only its place told."""
+        closed = "http://127.0.0.1:99999/page"
+        given = [
+            {"content": " ", "customId": "notes/1"},
+            {"content": "x", "custom_id": "notes/2", "metadata": {"a": {"b": 1}}},
+            {"content": closed, "metadata": {"a": {"b": 1}}},
+            {"content": "x", "customId": 7},
+        ]
+        results = client.post("/v3/documents/batch", json={"documents": given}).json()["results"]
+
+        assert [one["id"] for one in results] == ["notes/1", "notes/2", "", ""]
+        assert [one.get("url") for one in results] == [None, None, closed, None]
+
     def test_in_either_spelling_a_document_has_its_own(self, client: httpx.Client):
         """The API takes the names of Python as well."""
         given = [

@@ -535,7 +535,14 @@ def test_what_comes_along(client: httpx.Client, app: App, db: Database, org: Org
     assert toads["context"]["children"] == []
     [document] = toads["documents"]
     assert (document["id"], document["type"], document["metadata"]) == (id, "text", {"a": 1})
-    assert toads["chunks"] == [{"content": "Herons eat frogs.", "documentId": id, "position": 0}]
+    assert toads["chunks"] == [
+        {
+            "content": "Herons eat frogs.",
+            "documentId": id,
+            "position": 0,
+            "score": toads["similarity"],
+        }
+    ]
     assert toads["filepath"] == "/b/1.md"
     assert search(client, "herons", filepath="/b/")[0]["memory"]
     assert search(client, "herons", filepath="/c/") == []

@@ -30,7 +30,7 @@ from recollect import blobs, documents, encryption
 from recollect.app import App, index_identity
 from recollect.blobs import NOTE, FolderBlobs
 from recollect.config import Config
-from recollect.db import MIGRATION_LOCK, Database, migrate, scripts
+from recollect.db import MIGRATION_LOCK, Database, machines, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
 from recollect.index import terms, vector_index
@@ -1193,6 +1193,21 @@ def test_a_command_that_finds_no_database_makes_none(
 
     assert f"there is no database in {tmp_path / 'data'}" in told
     assert not (tmp_path / "data").exists()
+
+
+def test_a_database_that_is_served_is_not_reindexed(
+    new_database: Callable[[], str], terminal: Terminal, tmp_path: Path
+) -> None:
+    """The service would go on with vectors of the model before, which fit no index any more."""
+    url = new_database()
+    before = rows(url, "select * from index_settings")
+
+    with Database(url, size=1, name=machines.Shared(["k"], "files").name) as service:
+        service.read(lambda tx: tx.execute("select 1"))
+        told = on_database(terminal, ["reindex", "--yes"], tmp_path, url)
+
+    assert "a service is running on this database; stop it first" in told
+    assert rows(url, "select * from index_settings") == before
 
 
 def on_database(terminal: Terminal, command: list[str], folder: Path, url: str | None) -> str:

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from recollect import db
 from recollect.blobs import KEY, Blobs, is_whole
-from recollect.db import MIGRATION_LOCK, Tx, citus
+from recollect.db import MIGRATION_LOCK, Tx, citus, machines
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.index import vector_index
 from recollect.ops.backup import _catalogue
@@ -28,8 +28,6 @@ from recollect.ops.backup._archive import (
 from recollect.ops.backup._session import PATIENCE, session
 
 _PAUSE = threading.Event()
-LOOKS = 50
-"""for sessions of a service, a tenth of a second apart"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +158,6 @@ def _came_through(url: str, transaction: str, lost: Exception) -> bool:
     ) from lost
 
 
-def _is_served(tx: Tx) -> bool:
-    """The sessions of a service that was just stopped take a moment to end."""
-    for _ in range(LOOKS):
-        busy = tx.execute(
-            "select count(*) as n from pg_stat_activity where datname = current_database()"
-            " and (application_name = 'recollect' or application_name like 'recollect serves %')"
-        ).fetchone()
-        if busy is None or not busy["n"]:
-            return False
-        tx.execute("select pg_stat_clear_snapshot(), pg_sleep(0.1)")
-    return True
-
-
 def _refuse_used(tx: Tx, replace: bool) -> None:
     found = _catalogue.tables(tx)
     if not found:
@@ -182,7 +167,7 @@ def _refuse_used(tx: Tx, replace: bool) -> None:
             "the database holds tables of another program"
             f" ({', '.join(found[:5])}); give Recollect a database of its own"
         )
-    if _is_served(tx):
+    if machines.is_served(tx, "recollect"):
         raise SetupError("a service is running on this database; stop it first")
     used = tx.execute("select exists (select from orgs) as used").fetchone()
     if used and used["used"] and not replace:
