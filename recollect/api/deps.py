@@ -93,6 +93,15 @@ ProviderOrId = Annotated[
 effective_tags = tags.asked
 
 
+async def _sent_again(request: Request) -> bool:
+    return request.headers.get("x-stainless-retry-count", "0") != "0"
+
+
+SentAgain = Annotated[bool, Depends(_sent_again)]
+"""Whether a client says that it sends a request again, since it got no answer: the published ones
+count so."""
+
+
 def refuse_slips(request: Request, name: str) -> None:
     """A deletion whose query may say one thing, by this name: a slip in that would delete what was
     to be spared. Raises BadRequestError."""

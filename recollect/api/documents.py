@@ -14,7 +14,15 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 
 from recollect import db, documents
-from recollect.api.deps import ApiRoute, CurrentApp, PathId, Reader, Writer, effective_tags
+from recollect.api.deps import (
+    ApiRoute,
+    CurrentApp,
+    PathId,
+    Reader,
+    SentAgain,
+    Writer,
+    effective_tags,
+)
 from recollect.api.document_schemas import (
     AddDocument,
     BatchAdd,
@@ -80,16 +88,17 @@ _STATUSES: Mapping[str, Status] = {
 
 
 @router.post("/v3/documents", summary="Add a document", operation_id="addDocument")
-def add(body: AddDocument, tenant: Writer, app: CurrentApp) -> WrittenOut:
+def add(body: AddDocument, tenant: Writer, app: CurrentApp, retried: SentAgain) -> WrittenOut:
     """Text, a conversation, Markdown, HTML, or a URL. A known customId updates that document."""
     content = intake.content_of(app, body.content)
-    return _written(app, intake.take(app, tenant, _beside(app, tenant, body), content), body)
+    labels = _beside(app, tenant, body, retried=retried)
+    return _written(app, intake.take(app, tenant, labels, content), body)
 
 
 @router.post("/v3/documents/batch", summary="Add many documents", operation_id="addDocuments")
-def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp) -> BatchOut:
+def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp, retried: SentAgain) -> BatchOut:
     """Each on its own: a bad one is reported in its place and the others go on."""
-    read = [_batch_item(app, tenant, body, item) for item in body.documents]
+    read = [_batch_item(app, tenant, body, item, retried) for item in body.documents]
     wanted = [(one.labels, one.content) for one in read if isinstance(one, _Readable)]
     taken = iter(intake.take_all(app, tenant, wanted))
     results = [one if isinstance(one, BatchItem) else _taken(app, one, next(taken)) for one in read]
@@ -136,6 +145,7 @@ def upload(
     dreaming: Annotated[str | None, Form()] = None,
     *,
     sent_names: Annotated[list[str], Depends(_form_names)],
+    retried: SentAgain,
 ) -> WrittenOut:
     """The kind is recognised by the bytes, then the name, then `mimeType`; `fileType` sets it."""
     labels = form_of(
@@ -155,7 +165,8 @@ def upload(
         mimeType=mime_type,
     )
     sent = Sent(file.file, file.filename, labels.mime_type or file.content_type, labels.file_type)
-    return _written(app, intake.take_file(app, tenant, _beside(app, tenant, labels), sent), labels)
+    beside = _beside(app, tenant, labels, retried=retried)
+    return _written(app, intake.take_file(app, tenant, beside, sent), labels)
 
 
 @router.post(
@@ -429,7 +440,7 @@ def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     return Response(status_code=204)
 
 
-def _beside(app: App, tenant: Tenant, labels: ContentLabels) -> intake.Labels:
+def _beside(app: App, tenant: Tenant, labels: ContentLabels, *, retried: bool) -> intake.Labels:
     return intake.Labels(
         tags=effective_tags(tenant, labels.container_tag, labels.container_tags, default=False),
         custom_id=labels.custom_id,
@@ -440,6 +451,7 @@ def _beside(app: App, tenant: Tenant, labels: ContentLabels) -> intake.Labels:
         document_date=labels.document_date,
         task_type=labels.task_type,
         dreaming=labels.dreaming,
+        retried=retried,
     )
 
 
@@ -466,7 +478,9 @@ class _Readable:
     content: Content
 
 
-def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> _Readable | BatchItem:
+def _batch_item(
+    app: App, tenant: Tenant, body: BatchAdd, item: object, retried: bool
+) -> _Readable | BatchItem:
     defaults = body.model_dump(by_alias=True, exclude_none=True, exclude={"documents"})
     if not isinstance(item, str | dict):
         return _refused({}, BadRequestError("an object or a string is expected"))
@@ -478,7 +492,7 @@ def _batch_item(app: App, tenant: Tenant, body: BatchAdd, item: object) -> _Read
     try:
         one = AddDocument.model_validate({**defaults, **named})
         content = intake.content_of(app, one.content)
-        return _Readable(one, _beside(app, tenant, one), content)
+        return _Readable(one, _beside(app, tenant, one, retried=retried), content)
     except (ValidationError, RequestError) as error:
         return _refused(named, error)
 
@@ -493,16 +507,19 @@ def _taken(app: App, one: _Readable, outcome: Document | RequestError) -> BatchI
 
 
 def _refused(given: Mapping[str, object], error: ValidationError | RequestError) -> BatchItem:
-    """With what tells which one it is: the customId in place of the id, and the address."""
     message, details = refusal(error)
-    custom_id, content = given.get("customId"), given.get("content")
+    id, url = known_by(given, "customId")
+    return BatchItem(id=id, status="error", error=message, details=details, url=url)
+
+
+def known_by(given: Mapping[str, object], name: str) -> tuple[str, str | None]:
+    """What tells which one of a batch it is: the id that its sender gave it, by the `name` of that
+    field, and its address, as far as it has them."""
+    id, content = given.get(name), given.get("content")
     is_address = isinstance(content, str) and documents.is_address(content)
-    return BatchItem(
-        id=custom_id if isinstance(custom_id, str) else "",
-        status="error",
-        error=message,
-        details=details,
-        url=content.strip() if isinstance(content, str) and is_address else None,
+    return (
+        id if isinstance(id, str) else "",
+        content.strip() if isinstance(content, str) and is_address else None,
     )
 
 

@@ -51,6 +51,9 @@ JOINED_AT_ONCE = 20_000
 """characters of two texts that are joined while the row is locked: milliseconds"""
 RECENT = "d.created_at > now() - interval '10 seconds'"
 """What came so long ago at most may be sent again by a client that got no answer."""
+RETRIED = "d.created_at > now() - interval '5 minutes' and d.gone_at is null"
+"""So long ago at most it came if the client says so: the published ones wait a minute for each of
+three answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def add(
     is there.
     """
     if new.custom_id is None:
-        twin = _in_flight_twin(tx, tenant, new)
+        twin = _twin(tx, tenant, new)
         return twin or insert(tx, tenant.id, new, id)
     # Two adds of the same customId follow one another: the second sees the first's row.
     lock(tx, tenant.id, ("customId", new.custom_id))
@@ -111,7 +114,7 @@ def all_new(tx: Tx, tenant: Tenant, news: Sequence[NewDocument]) -> bool:
         else ("customId", new.custom_id)
         for new in news
     ]
-    if len(set(names)) < len(names):
+    if len(set(names)) < len(names) or any(new.retried for new in news):
         return False
     lock(tx, tenant.id, *names)
     known = tx.execute(
@@ -274,15 +277,16 @@ def _merged(row: Mapping[str, Any], new: NewDocument, joined: Joined | None) -> 
     return join(found, new).content
 
 
-def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
-    """The same request a moment ago, still unfinished: a client's blind retry.
+def _twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
+    """The same request a moment ago, still unfinished unless the client says that it is a retry.
 
     The same content under another name or path is no retry.
     """
+    since = RETRIED if new.retried else "d.due_at is not null and " + RECENT
     lock(tx, tenant.id, ("content", new.content.hash.hex()))
     row = tx.execute(
         "select " + COLUMNS + " from documents d"
-        " where d.org_id = %(org)s and d.content_hash = %(hash)s and d.due_at is not null"
+        " where d.org_id = %(org)s and d.content_hash = %(hash)s"
         " and d.custom_id is null and d.container_tags = %(tags)s"
         " and (d.metadata, d.group_pairs, d.filepath, d.document_date, d.forced_kind,"
         "  d.blob is null, d.blob_name, d.blob_mime)"
@@ -290,7 +294,7 @@ def _in_flight_twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None
         "  %(date)s::timestamptz, %(forced)s::text, %(blob)s::text is null, %(blob_name)s::text,"
         "  %(blob_mime)s::text)"
         " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
-        " and " + RECENT + " limit 1",
+        " and " + since + " limit 1",
         {
             **stored(new.content),
             "org": tenant.id,

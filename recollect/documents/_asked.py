@@ -39,6 +39,8 @@ class NewDocument:
     connection_id: ConnectionId | None = None
     archive_id: DocumentId | None = None
     archive_path: str | None = None
+    retried: bool = False
+    """whether the sender says that it sends this again, since it got no answer"""
     join: Callable[[str, str, bool], str] = lambda old, new, _: merge.merge(old, new).text
     """how the text goes together with the one that its customId has already; told whether that
     one came within seconds, so that the same once more may be a client's retry"""

@@ -56,6 +56,8 @@ class Labels:
     document_date: datetime | None = None
     task_type: Literal["memory", "superrag"] | None = None
     dreaming: Literal["dynamic", "instant"] | None = None
+    retried: bool = False
+    """whether the sender says that it sends this again, since it got no answer"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ def _new(
         document_date=labels.document_date,
         task_type=labels.task_type,
         dreaming=labels.dreaming,
+        retried=labels.retried,
     )
 
 

@@ -2,8 +2,10 @@
 
 import json
 import re
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -303,6 +305,36 @@ class TestAddingAgain:
         assert add(client, "the same", containerTag="b") != first
         drain(app)
         assert add(client, "the same", containerTag="a") != first
+
+    @pytest.mark.parametrize(
+        "path",
+        ["/v3/documents", "/v3/documents/batch", "/v3/documents/file", "/ns/a/document"],
+    )
+    def test_a_retry_that_says_so_finds_what_is_done(
+        self, client: httpx.Client, app: App, path: str
+    ):
+        """A short text is done before the published clients send it again."""
+        text = uuid.uuid4().hex
+        body: dict[str, Any] = {"json": {"content": text}}
+        if path.endswith("batch"):
+            body = {"json": {"documents": [{"content": text}, {"content": f"{text}, too"}]}}
+        elif path.endswith("file"):
+            body = {"files": {"file": ("a.txt", text.encode())}}
+
+        def sent(tries: int) -> list[str]:
+            count = {"x-stainless-retry-count": str(tries)}
+            told = client.post(path, headers=count, **body).json()
+            return [one["id"] for one in told.get("results", [told])]
+
+        first = sent(0)
+        drain(app)
+
+        assert sent(1) == sent(2) == first
+        other = sent(0)
+        assert not set(other) & set(first)
+        for id in [*first, *other]:
+            assert client.delete(f"/v3/documents/{id}").status_code == 204
+        assert not set(sent(1)) & {*first, *other}
 
 
 def test_a_file_keeps_the_quotation_marks_of_its_name(client: httpx.Client):

@@ -1,7 +1,7 @@
 """What the endpoints of the door share: the namespace, ids in paths, and how refusals are told."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, cast
 from urllib.parse import unquote
 
@@ -10,7 +10,7 @@ from fastapi.dependencies.models import Dependant
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from recollect import log
-from recollect.api.deps import ApiRoute, Reader, Writer
+from recollect.api.deps import ApiRoute, Reader, SentAgain, Writer
 from recollect.api.namespaces._words import FIELDS, DoorError
 from recollect.api.wire import RequestBody, text
 from recollect.errors import (
@@ -121,12 +121,13 @@ class Space:
     """A namespace of a request.
 
     `inside` is a tenant that may touch it alone; `key` the one of the request's key, for what
-    concerns things with further tags.
+    concerns things with further tags; `retried`: see `Labels`.
     """
 
     name: str
     inside: Tenant
     key: Tenant
+    retried: bool = False
 
 
 def _named(raw: str, tenant: Tenant) -> Space:
@@ -141,8 +142,8 @@ async def reading(namespace: _Name, tenant: Reader) -> Space:
     return _named(namespace, tenant)
 
 
-async def writing(namespace: _Name, tenant: Writer) -> Space:
-    return _named(namespace, tenant)
+async def writing(namespace: _Name, tenant: Writer, retried: SentAgain) -> Space:
+    return replace(_named(namespace, tenant), retried=retried)
 
 
 Reads = Annotated[Space, Depends(reading)]

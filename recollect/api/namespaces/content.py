@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from recollect import documents
 from recollect.api.deps import CurrentApp
 from recollect.api.document_schemas import ContentText
-from recollect.api.documents import form_of, refusal
+from recollect.api.documents import form_of, known_by, refusal
 from recollect.api.namespaces._door import (
     Closed,
     Reads,
@@ -427,14 +427,13 @@ def _readable(
 
 def _refused(given: dict[str, Any], error: ValidationError | RequestError) -> NsBatchItem:
     message, details = refusal(error)
-    content, name = given.get("content"), given.get("id")
-    is_address = isinstance(content, str) and documents.is_address(content)
+    id, url = known_by(given, "id")
     return NsBatchItem(
-        id=name if isinstance(name, str) else "",
+        id=id,
         status="error",
         error=in_words(message),
         details=None if details is None else in_words(details),
-        url=content.strip() if isinstance(content, str) and is_address else None,
+        url=url,
     )
 
 
@@ -448,6 +447,7 @@ def _beside(space: Space, given: Beside, handling: Handling, id: str | None) -> 
         document_date=given.date,
         task_type=handling.task_type,
         dreaming=handling.dreaming,
+        retried=space.retried,
     )
 
 
