@@ -643,6 +643,8 @@ def test_while_a_batch_is_stored_the_next_is_embedded(
 def test_a_stage_is_shown_once_it_lasts(
     own: App, tenant: Tenant, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with own.db.begin() as tx:  # for who watches, each would take one of the two places
+        tx.execute("delete from watchers")
     monkeypatch.setattr("recollect.ingest.pipeline.BRIEF", 0.001)
     gated = GatedEmbedder()
     ids = [add(own, tenant, f"slow to embed {number}") for number in range(together)]
