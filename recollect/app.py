@@ -44,7 +44,7 @@ SHORTEST_KEY = 16
 EMBEDDER_KEY = ("index", "embedder key")
 """where the key of an embedding endpoint is sealed for"""
 SOME_FILES = 20
-"""Of so many that documents name, one has to be in the store of files."""
+"""files that documents name, of which the store of files has to have one"""
 CHILDREN = max(1, (os.cpu_count() or 2) - 1)
 """Files extracted at once: each child takes memory and a core, which documents in flight do not."""
 

@@ -52,8 +52,8 @@ JOINED_AT_ONCE = 20_000
 RECENT = "d.created_at > now() - interval '10 seconds'"
 """What came so long ago at most may be sent again by a client that got no answer."""
 RETRIED = "d.created_at > now() - interval '5 minutes' and d.gone_at is null"
-"""So long ago at most it came if the client says so: the published ones wait a minute for each of
-three answers."""
+"""What came so long ago at most is the same if the client says that it sends it again: the
+published ones wait a minute for each of three answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ HURRY = 8.0
 """seconds for a query's vector from an endpoint: a search can do without"""
 REFUSED, BAD_ANSWER = "embedding_refused", "bad_answer"
 TOO_MUCH = SLOW | {"http_500", BAD_ANSWER}
-"""codes of what is mostly the fault of these texts alone, if others are taken"""
+"""codes of what is mostly the fault of these texts, where the endpoint takes others"""
 LIMITED = "http_429"
 HELD_OFF = "embedding_held_off"
-"""it takes others, and this text not now, by a status that mostly speaks of all"""
+"""of a text to which the endpoint answers 429, 503 or the like, and takes others"""
 HARMLESS = "harmless "
 INCOMPLETE = "embeddings: the answer has not one vector for each text"
 

@@ -32,8 +32,8 @@ LONGEST_QUESTION = 24_000
 AT_ONCE = 4
 """questions of one sync; the model's own limit is for the whole process"""
 MISSES = 8
-"""single things without an answer after which a model that never gave one is left alone; so many
-that are held off end it for one that gave some, too"""
+"""Single things without an answer after which a model that never gave one is left alone. One that
+gave some is left alone after as many that are held off."""
 LONGEST_REASON = 500
 QUOTED = 60
 """characters in a row of the instructions that a reason may not repeat"""
