@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -78,11 +79,8 @@ def _seconds(value: Any) -> Any:
 Duration = Annotated[timedelta, Field(le=timedelta(days=36_500)), BeforeValidator(_seconds)]
 """Seconds or ISO 8601: `90`, `PT4H`, `P7D`; a time of PostgreSQL's holds so many of them."""
 
-PROVIDERS = ("google-drive", "gmail", "notion", "onedrive", "github")
-"""Those with an application and addresses of their own."""
-
-
 PREFIX = "RECOLLECT_"
+NO_PROVIDERS: Mapping[str, "type[ProviderSettings]"] = MappingProxyType({})
 _NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_"))
 """of the shell's completion, and of the tests"""
 
@@ -102,10 +100,17 @@ class EnvSettings(BaseSettings):
 
 
 class ProviderSettings(EnvSettings):
-    """The prefix is `RECOLLECT_<PROVIDER>_`, for example `RECOLLECT_GOOGLE_DRIVE_CLIENT_ID`."""
+    """Application and addresses of a provider, whose connector may add settings of its own.
+
+    The prefix is `RECOLLECT_<PROVIDER>_`; a field with an alias has that name instead.
+    """
 
     model_config = SettingsConfigDict(
-        env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
     )
 
     client_id: str | None = Field(
@@ -127,14 +132,20 @@ class ProviderSettings(EnvSettings):
         default=None, description="Where tokens are revoked; the provider's if unset."
     )
 
+    @classmethod
+    def variables(cls, provider: str) -> Mapping[str, str]:
+        """The environment variable of each field."""
+        return {
+            name: str(field.validation_alias or f"{cls.prefix(provider)}{name.upper()}")
+            for name, field in cls.model_fields.items()
+        }
 
-def _provider_settings() -> dict[str, ProviderSettings]:
-    return {
-        provider: ProviderSettings(
-            _env_prefix=f"RECOLLECT_{provider.replace('-', '_').upper()}_"  # pyright: ignore[reportCallIssue]
-        )
-        for provider in PROVIDERS
-    }
+    @staticmethod
+    def prefix(provider: str) -> str:
+        return f"{PREFIX}{provider.replace('-', '_').upper()}_"
+
+
+EnvSettingsT = TypeVar("EnvSettingsT", bound=EnvSettings)
 
 
 class Config(EnvSettings):
@@ -355,36 +366,8 @@ class Config(EnvSettings):
         description="URL or mail address where site owners can reach the person who runs this"
         " service, part of the User-Agent; PUBLIC_URL if unset. ASCII without parentheses.",
     )
-    pubsub_audience: str | None = Field(
-        default=None, description="Audience in the tokens of Gmail's pushes (Pub/Sub)."
-    )
-    pubsub_service_account: str | None = Field(
-        default=None, description="Email of the service account that signs Gmail's pushes."
-    )
-    pubsub_certs_url: str = Field(
-        default="https://www.googleapis.com/oauth2/v3/certs",
-        description="Where the public keys of those tokens are.",
-    )
-    pubsub_subscription: str | None = Field(
-        default=None,
-        pattern=r"^projects/[a-z0-9.:-]{4,100}/subscriptions/[A-Za-z][A-Za-z0-9._~+%-]{2,254}$",
-        description="Pull subscription that Gmail's notices are fetched from, where Google cannot"
-        " reach us: projects/PROJECT/subscriptions/NAME.",
-    )
-    pubsub_key_file: Path | None = Field(
-        default=None,
-        description="Key of the service account that may read it, or what `gcloud auth"
-        " application-default login` wrote.",
-    )
-    pubsub_api_url: str = Field(
-        default="https://pubsub.googleapis.com", description="Base URL of Cloud Pub/Sub."
-    )
-    notion_verification_token: SecretStr | None = Field(
-        default=None,
-        description="Token of Notion, if it is not confirmed by `recollect connections verify`.",
-    )
-    providers: dict[str, ProviderSettings] = Field(
-        default_factory=_provider_settings,
+    providers: Mapping[str, ProviderSettings] = Field(
+        default_factory=dict[str, ProviderSettings],
         exclude=True,
         description="Applications and addresses of the providers, each with a prefix of its own.",
     )
@@ -464,15 +447,12 @@ class Config(EnvSettings):
         return self.blob_url or (self.data_dir.absolute() / "blobs").as_uri()
 
 
-def unknown() -> dict[str, str | None]:
+def unknown(providers: Mapping[str, type[ProviderSettings]]) -> dict[str, str | None]:
     """Names in the environment and in `.env` that begin as settings do and are none, each with
     the setting that was probably meant."""
     known = {f"{PREFIX}{name.upper()}" for name in Config.model_fields if name != "providers"}
-    known |= {
-        f"{PREFIX}{provider.replace('-', '_').upper()}_{name.upper()}"
-        for provider in PROVIDERS
-        for name in ProviderSettings.model_fields
-    }
+    for provider, kind in providers.items():
+        known |= set(kind.variables(provider).values())
     names = (*os.environ, *dotenv_values(".env"))  # noqa: TID251 # here it is read
     given = {name.upper() for name in names}
     wrong = sorted(
@@ -490,13 +470,27 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
-def load(**given: Any) -> Config:
-    """The settings, with what the command line gave on top; raises SetupError naming the fault."""
+def load(providers: Mapping[str, type[ProviderSettings]] = NO_PROVIDERS, **given: Any) -> Config:
+    """The settings, those of these providers among them, with what the command line gave on top;
+    raises SetupError naming the fault."""
+    given = {name: value for name, value in given.items() if value is not None}
+    return _read(Config, PREFIX, providers=load_providers(providers), **given)
+
+
+def load_providers(
+    providers: Mapping[str, type[ProviderSettings]],
+) -> Mapping[str, ProviderSettings]:
+    """The settings of these; raises SetupError naming the fault."""
+    return {name: _read(kind, kind.prefix(name)) for name, kind in providers.items()}
+
+
+def _read(kind: type[EnvSettingsT], prefix: str, **given: Any) -> EnvSettingsT:
     try:
-        return Config(**{name: value for name, value in given.items() if value is not None})
+        return kind(_env_prefix=prefix, **given)  # pyright: ignore[reportCallIssue] # BaseSettings takes it
     except ValidationError as error:
-        faults = "; ".join(
-            f"RECOLLECT_{'.'.join(map(str, fault['loc'])).upper()}: {in_words(fault)}"
-            for fault in error.errors()
-        )
-        raise SetupError(faults) from error
+        faults: list[str] = []
+        for fault in error.errors():
+            name = ".".join(map(str, fault["loc"])).upper()
+            variable = name if name.startswith(PREFIX) else prefix + name
+            faults.append(f"{variable}: {in_words(fault)}")
+        raise SetupError("; ".join(faults)) from error

@@ -69,7 +69,7 @@ _OR_PLAIN: dict[int | str, dict[str, Any]] = {
         "content": {
             "text/plain": {
                 "schema": {"type": "string"},
-                "example": "Sync of 1 web-crawler connection requested",
+                "example": f"Sync of 1 {connectors.example().provider} connection requested",
             }
         }
     },

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 
+from recollect import connectors
 from recollect.api.wire import text
 from recollect.app import App
 from recollect.errors import BadRequestError, PermissionDeniedError
@@ -83,7 +84,7 @@ PathId = Annotated[
 BareId = Annotated[str, _ONE_SEGMENT, Path(description="Id.", examples=_AN_ID)]
 TagName = Annotated[str, _ONE_SEGMENT, Path(description="A container tag.", examples=["user_123"])]
 ProviderName = Annotated[
-    str, _ONE_SEGMENT, Path(description="A provider.", examples=["web-crawler"])
+    str, _ONE_SEGMENT, Path(description="A provider.", examples=[connectors.example().provider])
 ]
 ProviderOrId = Annotated[
     str, _ONE_SEGMENT, Path(description="Id of a connection, or a provider.", examples=_AN_ID)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -11,6 +11,7 @@ from pydantic import (
     Field,
 )
 
+from recollect import connectors
 from recollect.api.wire import (
     ABSENT,
     PLACE,
@@ -38,22 +39,11 @@ from recollect.memories.extraction_queue import Dreaming
 from recollect.memories.records import Memory
 from recollect.model import Changed, Chunk, Document, Stage, Status
 
-DocumentType = Literal[
-    "text",
-    "pdf",
-    "tweet",
-    "google_doc",
-    "google_slide",
-    "google_sheet",
-    "image",
-    "video",
-    "audio",
-    "notion_doc",
-    "webpage",
-    "onedrive",
-    "github_markdown",
-    "granola",
-]
+FORMATS = ("text", "pdf", "tweet", "image", "video", "audio", "webpage")
+if TYPE_CHECKING:
+    DocumentType = str
+else:
+    DocumentType = Literal[*FORMATS, *connectors.kinds(), *connectors.UNBUILT]
 ContentText = Annotated[Text, AfterValidator(intake.text)]
 
 

@@ -7,10 +7,11 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    create_model,
     field_validator,
 )
 
-from recollect import documents
+from recollect import connectors, documents
 from recollect.api.wire import WARNINGS, RequestBody, Text, Wire, example
 from recollect.orgs import tags
 from recollect.orgs.settings import CREDENTIAL_LENGTH, PATTERN_LENGTH, PATTERNS, PROMPT_LENGTH
@@ -70,9 +71,17 @@ def _different(buckets: list[Bucket]) -> list[Bucket]:
 BucketsIn = Annotated[list[Bucket], Field(max_length=50), AfterValidator(_different)]
 
 
-class SettingsPatch(RequestBody):
-    """Any of them; null clears."""
+def _of_applications(flag: object, id: object, secret: object) -> dict[str, Any]:
+    """Fields for the OAuth applications; each of the three is a type and a default."""
+    found: dict[str, Any] = {}
+    for one in connectors.applications():
+        found[one.setting("CustomKeyEnabled")] = flag
+        found[one.setting("ClientId")] = id
+        found[one.setting("ClientSecret")] = secret
+    return found
 
+
+class _CommonPatch(RequestBody):
     model_config = example(
         shouldLLMFilter=False, excludeItems={"urlPatterns": ["*/drafts/*"], "titlePatterns": []}
     )
@@ -86,18 +95,18 @@ class SettingsPatch(RequestBody):
     # As wide as the published clients take it to be; nothing reads it.
     chunk_size: int | None = Field(None, ge=-(2**31), lt=2**31)
     profile_buckets: BucketsIn | None = None
-    notion_custom_key_enabled: bool | None = None
-    notion_client_id: Credential | None = None
-    notion_client_secret: Credential | None = None
-    google_drive_custom_key_enabled: bool | None = None
-    google_drive_client_id: Credential | None = None
-    google_drive_client_secret: Credential | None = None
-    onedrive_custom_key_enabled: bool | None = None
-    onedrive_client_id: Credential | None = None
-    onedrive_client_secret: Credential | None = None
-    github_custom_key_enabled: bool | None = None
-    github_client_id: Credential | None = None
-    github_client_secret: Credential | None = None
+
+
+class SettingsPatch(
+    create_model(
+        "_Patch",
+        __base__=_CommonPatch,
+        **_of_applications(
+            flag=(bool | None, None), id=(Credential | None, None), secret=(Credential | None, None)
+        ),
+    )
+):
+    """Any of them; null clears."""
 
     def given(self) -> dict[str, Any]:
         """What the caller named, null included, on the wire's spelling."""
@@ -134,9 +143,7 @@ PatternsOut = Annotated[
 ]
 
 
-class SettingsOut(Wire):
-    """All of them; what nobody set is null or false."""
-
+class _Common(Wire):
     should_llm_filter: Annotated[bool, Field(alias="shouldLLMFilter")]
     include_items: PatternsOut
     exclude_items: PatternsOut
@@ -145,18 +152,16 @@ class SettingsOut(Wire):
     keep_versions: int
     chunk_size: int | None
     profile_buckets: list[dict[str, Any]] | None
-    notion_custom_key_enabled: bool
-    notion_client_id: str | None
-    notion_client_secret: Shown
-    google_drive_custom_key_enabled: bool
-    google_drive_client_id: str | None
-    google_drive_client_secret: Shown
-    onedrive_custom_key_enabled: bool
-    onedrive_client_id: str | None
-    onedrive_client_secret: Shown
-    github_custom_key_enabled: bool
-    github_client_id: str | None
-    github_client_secret: Shown
+
+
+class SettingsOut(
+    create_model(
+        "_Settings",
+        __base__=_Common,
+        **_of_applications(flag=(bool, ...), id=(str | None, ...), secret=(Shown, ...)),
+    )
+):
+    """All of them; what nobody set is null or false."""
 
 
 class SettingsChanged(Wire):

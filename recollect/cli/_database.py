@@ -3,8 +3,9 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from recollect.cli._config import load
 from recollect.cli._log import log_of_command
-from recollect.config import Config, load
+from recollect.config import Config
 from recollect.db import Database, Tx, migrate_new
 from recollect.db.embedded import database
 from recollect.errors import SetupError

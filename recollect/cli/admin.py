@@ -13,9 +13,9 @@ from recollect.app import (
     open_embedder_of,
     user_agent,
 )
+from recollect.cli._config import load
 from recollect.cli._database import transaction
 from recollect.cli.output import counted, echo_json, fail, shown, table
-from recollect.config import load
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
 from recollect.db import Database, machines
 from recollect.db.embedded import database

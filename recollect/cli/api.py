@@ -10,11 +10,11 @@ from fastapi import FastAPI
 from recollect import console
 from recollect.api import create_app
 from recollect.app import App
+from recollect.cli._config import load
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
 from recollect.cli._process import Host, Port, Supervised, listen, when_orphaned
 from recollect.cli._wire import BoundedHttp
-from recollect.config import load
 from recollect.orgs.orgs import Limit
 
 Listening = Annotated[int | None, typer.Option("--listening", hidden=True)]

@@ -15,10 +15,11 @@ from rich.text import Text
 from recollect import encryption
 from recollect.app import open_app, secret_keys
 from recollect.blobs import open_blobs
+from recollect.cli._config import load
 from recollect.cli._database import address, refuse_no_database
 from recollect.cli._log import log_of_command
 from recollect.cli.output import console, counted, echo_json, tell
-from recollect.config import Config, load
+from recollect.config import Config
 from recollect.db import Database, Tx
 from recollect.db.embedded import database
 from recollect.errors import AuthenticationError, SetupError, Unavailable

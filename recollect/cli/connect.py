@@ -64,9 +64,7 @@ class _Connections(TyperGroup):
 def connect(
     provider: Annotated[
         str,
-        typer.Argument(
-            help="web-crawler, github, s3, google-drive …", autocompletion=_complete.providers
-        ),
+        typer.Argument(help="One of the providers below.", autocompletion=_complete.providers),
     ],
     tag: Tags = None,
     set: Annotated[

@@ -28,10 +28,11 @@ from recollect.app import (
     secret_keys,
 )
 from recollect.blobs import new_key, open_blobs
+from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
-from recollect.cli.output import echo_json, shown, table, tell, unknown_settings
-from recollect.config import PREFIX, Config, load
+from recollect.cli.output import echo_json, shown, table, tell
+from recollect.config import PREFIX, Config
 from recollect.connectors import all as all_connectors
 from recollect.db import OLDER, Database, citus, is_current, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
@@ -154,18 +155,16 @@ def _surely(check: Callable[[Config], list[CheckResult]], config: Config) -> lis
 
 
 def _settings(config: Config) -> list[tuple[str, str, bool]]:
-    """Name, value and whether it was given; those of providers only when they were."""
+    """Name, value and whether it was given."""
     found = [
         (name, shown(getattr(config, name)), name in config.model_fields_set)
         for name in sorted(type(config).model_fields)
         if name != "providers"
     ]
     for provider, settings in config.providers.items():
-        prefix = provider.replace("-", "_")
-        found += [
-            (f"{prefix}_{name}", shown(getattr(settings, name)), True)
-            for name in sorted(settings.model_fields_set)
-        ]
+        for name, variable in sorted(settings.variables(provider).items()):
+            told = variable.removeprefix(PREFIX).lower()
+            found.append((told, shown(getattr(settings, name)), name in settings.model_fields_set))
     return found
 
 
@@ -408,9 +407,7 @@ def _providers(config: Config) -> list[CheckResult]:
 
 
 def _names(_: Config) -> list[CheckResult]:
-    return [
-        CheckResult("settings", "warn", f"{told} It has no effect.") for told in unknown_settings()
-    ]
+    return [CheckResult("settings", "warn", f"{told} It has no effect.") for told in unknown()]
 
 
 def _disk(config: Config) -> list[CheckResult]:

@@ -16,9 +16,10 @@ from recollect.app import (
     kept_choice,
     open_embedder_of,
 )
+from recollect.cli._config import load
 from recollect.cli._database import opened
 from recollect.cli.output import echo_json, fail, tell
-from recollect.config import Config, load
+from recollect.config import Config
 from recollect.db import Database
 from recollect.errors import RecollectError, SetupError
 from recollect.index import model_switch, vector_index

@@ -17,8 +17,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.status import Status
 
-from recollect.config import unknown
-
 GAP = "  "
 COLOURS = {
     "done": "green",
@@ -124,11 +122,3 @@ def shown(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value)
-
-
-def unknown_settings() -> list[str]:
-    """A sentence for each name in the environment that is not a setting."""
-    return [
-        f"There is no setting {name}" + (f"; did you mean {near}?" if near else ".")
-        for name, near in unknown().items()
-    ]

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -46,7 +46,7 @@ from recollect.cli._process import (
     listen,
     on_signals,
 )
-from recollect.cli.output import fail, tell, unknown_settings
+from recollect.cli.output import fail, tell
 from recollect.config import Config, load
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError, Unavailable
@@ -86,11 +86,9 @@ def serve(
 
     Example: recollect serve --port 6767 --data-dir ./data
     """
-    more = {"log_level": "info"} if verbose else {}
+    more: Mapping[str, Any] = {"log_level": "info"} if verbose else {}
     config = load(host=host, port=port, data_dir=data_dir, workers=workers, **more)
     log_of_process(config, "serve")
-    for told in unknown_settings():
-        tell(f"warning: {told} It has no effect.")
     try:
         Supervisor(config).run()
     except RecollectError as error:
@@ -131,6 +129,10 @@ class Supervisor:
                 loading = loader.submit(_load)
                 url = ensure()
             loading.result()
+            settings = _lazy.part("_config")
+            settings.check_providers()
+            for told in settings.unknown():
+                tell(f"warning: {told} It has no effect.")
             secret = _prepared(self._config, url)
             if secret is not None:
                 _keep_key(self._config, secret)

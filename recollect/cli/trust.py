@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from recollect.blobs import open_blobs
+from recollect.cli._config import load
 from recollect.cli._database import opened
 from recollect.cli.output import counted, echo_json, fail, shown, table, tell, working
-from recollect.config import load
 from recollect.ops import verify as checks
 from recollect.ops.purge import Receipt, receipts
 from recollect.ops.purge import purge as purge_now

@@ -7,10 +7,10 @@ import typer
 
 from recollect import encryption
 from recollect.app import secret_keys
+from recollect.cli._config import load
 from recollect.cli._database import transaction
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, fail, shown, table, tell
-from recollect.config import load
 from recollect.sync import push_registrations
 
 

@@ -3,10 +3,10 @@
 import typer
 
 from recollect import log
+from recollect.cli._config import load
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
 from recollect.cli._process import Supervised, Workers, on_signals, when_orphaned
-from recollect.config import load
 from recollect.loop import Loop, ending_with_loops
 from recollect.ops.purge import Purger
 from recollect.worker.extraction import Dreamer

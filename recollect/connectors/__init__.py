@@ -7,7 +7,9 @@ import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Literal
 
+from recollect.config import ProviderSettings
 from recollect.connectors.about import Application
 from recollect.connectors.base import Connector
 from recollect.errors import BadRequestError
@@ -40,6 +42,28 @@ def applications() -> Mapping[Application, Sequence[Connector]]:
         if connector.application is not None:
             found.setdefault(connector.application, []).append(connector)
     return found
+
+
+@cache
+def settings() -> Mapping[str, type[ProviderSettings]]:
+    """By provider, what the operator may set for it, beside what every provider shares."""
+    return {name: one.settings for name, one in all().items() if one.oauth is not None}
+
+
+@cache
+def kinds() -> Mapping[str, Literal["page", "file"]]:
+    """Types of documents that only providers bring, and what those are."""
+    return {kind: what for one in all().values() for kind, what in one.kinds.items()}
+
+
+@cache
+def example() -> Connector:
+    """The one for examples: it needs no account and no setting."""
+    return next(
+        one
+        for one in all().values()
+        if one.guide.example and type(one).obstacle is Connector.obstacle
+    )
 
 
 def get(provider: str) -> Connector:

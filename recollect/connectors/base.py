@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from recollect.config import Config
+from recollect.config import Config, ProviderSettings
 from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import Api
 from recollect.connectors.oauth import OAuth, Tokens
@@ -357,6 +358,17 @@ class Assumption:
     """for people: what was found, and what to do where it does not hold"""
 
 
+# --- the operator's settings -------------------------------------------------------------------
+
+SettingsT = TypeVar("SettingsT", bound=ProviderSettings)
+
+
+def settings_of(config: Config, provider: str, kind: type[SettingsT]) -> SettingsT:
+    """What is set for a provider; the defaults where nobody read it."""
+    given = config.providers.get(provider)
+    return given if isinstance(given, kind) else kind.model_construct()
+
+
 # --- the connector -----------------------------------------------------------------------------
 
 
@@ -374,6 +386,10 @@ class Connector(ABC):
     """for people: `Google Drive`"""
     guide: ClassVar[Guide]
     """what people read about it, and the form of the metadata"""
+    settings: ClassVar[type[ProviderSettings]] = ProviderSettings
+    """what the operator may set; only with `oauth`"""
+    kinds: ClassVar[Mapping[str, Literal["page", "file"]]] = MappingProxyType({})
+    """types of documents that only it brings: pages that are written there, or files as they are"""
     subject: ClassVar[str | None] = None
     """key of the metadata that says what a connection is of, where no account does"""
     tree: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from recollect import documents
+from recollect import connectors, documents
 from recollect.app import App
 from recollect.console import (
     _room,
@@ -55,7 +55,7 @@ CHANGED = (
     "What matches has changed since the page was shown, so nothing was done. It now looks as below."
 )
 SIZES = (25, 50, 100)
-KINDS = ("text", "webpage", "pdf", "image", "audio", "video", "github_markdown", "notion_doc")
+KINDS = ("text", "webpage", "pdf", "image", "audio", "video", *connectors.kinds())
 """Types that the field offers; it takes any."""
 SORTS: Mapping[figures.Order, str] = {
     "newest": "newest first",

@@ -21,7 +21,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
-from recollect import extract
+from recollect import connectors, extract
 from recollect.console._show import Piece, link
 from recollect.console._syntax import Colour, colours
 from recollect.model import Chunk, Document, StoredBlob
@@ -64,7 +64,8 @@ def look(document: Document, blob: StoredBlob | None) -> Look:
     """By the name of the file, else by where the text came from."""
     name = (blob.name if blob else None) or document.filepath or document.title or ""
     ending = PurePath(name).suffix.lower()
-    is_text = blob is not None or document.kind in ("text", "github_markdown")
+    is_file = document.kind == "text" or connectors.kinds().get(document.kind) == "file"
+    is_text = blob is not None or is_file
     if not is_text or document.kind == "webpage":
         return Look("markdown")
     found = extract.detect(b"", name=name, mime=blob.mime if blob else None)

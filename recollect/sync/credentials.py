@@ -9,7 +9,7 @@ from typing import Any
 from recollect import encryption
 from recollect.app import App, secret_keys
 from recollect.config import Config, ProviderSettings
-from recollect.connectors.base import Connector
+from recollect.connectors.base import Connector, settings_of
 from recollect.connectors.oauth import OAuth, OAuthClient, Tokens
 from recollect.connectors.pushes import Registration
 from recollect.db import Tx
@@ -29,7 +29,7 @@ AGEING = timedelta(minutes=5)
 
 
 def provider_settings(app: App, connector: Connector) -> ProviderSettings:
-    return app.config.providers.get(connector.provider) or ProviderSettings()
+    return settings_of(app.config, connector.provider, ProviderSettings)
 
 
 def oauth_of(app: App, connector: Connector) -> OAuth:
@@ -64,10 +64,10 @@ def client_of(tx: Tx, app: App, org: OrgId, connector: Connector) -> OAuthClient
             return OAuthClient(stored[id_name], secret)
     if (client := client_of_installation(app.config, connector)) is not None:
         return client
-    variable = f"RECOLLECT_{connector.provider.replace('-', '_').upper()}_CLIENT_ID"
+    variables = connector.settings.variables(connector.provider)
     raise BadRequestError(
-        f"{connector.provider}: no OAuth application is configured; set {variable} and"
-        f" {variable.removesuffix('ID')}SECRET, or {enabled}, {id_name} and {secret_name} with"
+        f"{connector.provider}: no OAuth application is configured; set {variables['client_id']}"
+        f" and {variables['client_secret']}, or {enabled}, {id_name} and {secret_name} with"
         " PATCH /v3/settings"
     )
 
@@ -76,8 +76,8 @@ def client_of_installation(config: Config, connector: Connector) -> OAuthClient 
     """The provider's own, else that of the application which it shares with others."""
     assert connector.application is not None
     for provider in (connector.provider, connector.application.provider):
-        given = config.providers.get(provider)
-        if given and given.client_id and given.client_secret:
+        given = settings_of(config, provider, ProviderSettings)
+        if given.client_id and given.client_secret:
             return OAuthClient(given.client_id, given.client_secret.get_secret_value())
     return None
 

@@ -28,6 +28,7 @@ from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from recollect.config import ProviderSettings
+from recollect.connectors.gmail._settings import GmailSettings
 from recollect.connectors.oauth import Tokens
 from tests.fakes.authorization import Grant
 from tests.fakes.cabinet import Cabinet
@@ -142,9 +143,9 @@ class Peer(ABC):
 
     # --- pushes ---
 
-    def config(self) -> dict[str, Any]:
-        """Settings of the service that pushes need."""
-        return {}
+    def pushed(self) -> ProviderSettings | None:
+        """The settings, with those that pushes need."""
+        return self.settings
 
     def listen(self, gate: str) -> None:
         """Let pushes go to the service at this address."""
@@ -508,7 +509,7 @@ class GmailPeer(Peer):
         # Google revokes elsewhere than its API is.
         other = self._stack.enter_context(Website())
         other.page("/revoke", "{}", mime="application/json")
-        self.settings = ProviderSettings(
+        self.settings = GmailSettings(
             client_id="id",
             client_secret="secret",  # pyright: ignore[reportArgumentType] # pydantic wraps it
             api_url=self.proxy.url,
@@ -564,14 +565,16 @@ class GmailPeer(Peer):
     def metadata(self) -> dict[str, Any]:
         return {"pubsubTopic": self.topic} if self.gate else {}
 
-    def config(self) -> dict[str, Any]:
+    def pushed(self) -> ProviderSettings:
         keys = self._stack.enter_context(Website())
         keys.page("/certs", json.dumps({"keys": [_public(_key())]}), mime="application/json")
-        return {
+        assert self.settings is not None
+        told = {
             "pubsub_audience": AUDIENCE,
             "pubsub_service_account": PUBLISHES,
             "pubsub_certs_url": keys.url("/certs"),
         }
+        return self.settings.model_copy(update=told)
 
     def listen(self, gate: str) -> None:
         super().listen(gate)

@@ -99,12 +99,12 @@ def loud(request: pytest.FixtureRequest, app: App, org: Org, key: str) -> Genera
     name: str = request.param
     with ExitStack() as stack:
         peer: Peer = stack.enter_context(PEERS[name]())
+        given = peer.pushed()
         settings: dict[str, Any] = {
-            "providers": {name: peer.settings} if peer.settings else {},
+            "providers": {name: given} if given else {},
             "crawl_delay": 0.0,
             "public_url": PUBLIC,
             "folders": list(peer.opens),
-            **peer.config(),
         }
         own = replace(app, config=app.config.model_copy(update=settings))
         live = stack.enter_context(serving(own))

@@ -19,7 +19,10 @@ from pydantic import SecretStr
 from recollect import connectors
 from recollect.app import App
 from recollect.cli import doctor
+from recollect.cli._config import load
 from recollect.config import Config, ProviderSettings
+from recollect.connectors.base import settings_of
+from recollect.connectors.gmail._settings import GmailSettings
 from recollect.connectors.gmail.pubsub import Subscription, read_key
 from recollect.connectors.oauth import Tokens
 from recollect.connectors.pushes import Inbox
@@ -259,16 +262,24 @@ def behind(
     monkeypatch.setattr(connectors.get("gmail"), "per_second", None)  # the fake has no rate
     given: dict[str, Any] = app.config.model_dump(exclude={"providers"}) | {
         "public_url": None,
-        "pubsub_subscription": SUBSCRIPTION,
-        "pubsub_key_file": pubsub.key_file(tmp_path),
-        "pubsub_api_url": pubsub.url,
         "providers": {
-            "gmail": ProviderSettings(
-                client_id="id", client_secret=SecretStr("secret"), api_url=gmail.url
+            "gmail": GmailSettings(
+                client_id="id",
+                client_secret=SecretStr("secret"),
+                api_url=gmail.url,
+                pubsub_subscription=SUBSCRIPTION,
+                pubsub_key_file=pubsub.key_file(tmp_path),
+                pubsub_api_url=pubsub.url,
             )
         },
     }
     return replace(app, config=Config(**given))
+
+
+def changed(config: Config, **settings: Any) -> Config:
+    """With other settings of Gmail."""
+    gmail = settings_of(config, "gmail", GmailSettings).model_copy(update=settings)
+    return config.model_copy(update={"providers": {"gmail": gmail}})
 
 
 Connect = Callable[..., str]
@@ -517,7 +528,7 @@ def test_a_short_outage_turns_nothing_off(
 
 def test_a_missing_key_file_is_named(behind: App, org: Org, connect: Connect, tmp_path: Path):
     id = connect()
-    without = replace(behind, config=behind.config.model_copy(update={"pubsub_key_file": None}))
+    without = replace(behind, config=changed(behind.config, pubsub_key_file=None))
 
     with pulling(without):
         eventually(lambda: "PUBSUB_KEY_FILE" in str(seen(behind, org, id).pushes))
@@ -534,7 +545,7 @@ def test_when_the_setting_goes_the_mailbox_is_polled(
     behind: App, org: Org, connect: Connect, by: str
 ):
     id = connect()
-    without = replace(behind, config=behind.config.model_copy(update={"pubsub_subscription": None}))
+    without = replace(behind, config=changed(behind.config, pubsub_subscription=None))
     for step in (by, "sync", "sync"):
         with behind.db.begin() as tx:
             tx.execute(DUE[step], (id,))
@@ -553,8 +564,8 @@ def test_without_a_subscription_there_is_nothing_to_do(app: App):
 
 
 def test_the_doctor_looks_at_the_key_file(behind: App, tmp_path: Path):
-    def told(**changed: Any) -> doctor.CheckResult:
-        config = behind.config.model_copy(update=changed)
+    def told(**settings: Any) -> doctor.CheckResult:
+        config = changed(behind.config, **settings)
         return next(f for f in doctor._providers(config) if f.name == "gmail's notices")
 
     assert (told().state, told().details) == ("ok", f"pulled from {SUBSCRIPTION}")
@@ -571,9 +582,11 @@ def test_the_doctor_knows_the_application_that_google_drive_shares(behind: App):
     assert (found["google-drive"], found["gmail"], found["notion"]) == ("ok", "ok", "off")
 
 
-def test_what_is_no_name_of_a_subscription_is_refused():
-    with pytest.raises(ValueError, match="pubsub_subscription"):
-        Config(pubsub_subscription="projects/p/topics/gmail")
+def test_what_is_no_name_of_a_subscription_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RECOLLECT_PUBSUB_SUBSCRIPTION", "projects/p/topics/gmail")
+
+    with pytest.raises(SetupError, match=r"^RECOLLECT_PUBSUB_SUBSCRIPTION: "):
+        load()
 
 
 # --- judges that are not ours ------------------------------------------------------------------

@@ -15,6 +15,7 @@ import jwt
 import pytest
 
 from recollect.app import App
+from recollect.connectors.gmail._settings import GmailSettings
 from recollect.connectors.oauth import Tokens
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.sync import authorizations, connections
@@ -36,12 +37,13 @@ def signer() -> Generator[Signer]:
 
 @pytest.fixture(scope="module")
 def address(app: App, signer: Signer) -> Generator[str]:
-    given = {
-        "pubsub_audience": AUDIENCE,
-        "pubsub_service_account": ACCOUNT,
-        "pubsub_certs_url": signer.certs_url,
-    }
-    with serving(replace(app, config=app.config.model_copy(update=given))) as url:
+    given = GmailSettings(
+        pubsub_audience=AUDIENCE,
+        pubsub_service_account=ACCOUNT,
+        pubsub_certs_url=signer.certs_url,
+    )
+    own = app.config.model_copy(update={"providers": {"gmail": given}})
+    with serving(replace(app, config=own)) as url:
         yield url
 
 

@@ -28,7 +28,7 @@ from pydantic import SecretStr
 from recollect.config import Config
 from recollect.connectors import oauth
 from recollect.connectors.base import Change, Checkpoint, Gone, Item, Missing, Trouble
-from recollect.connectors.notion import Notion
+from recollect.connectors.notion import Notion, NotionSettings
 from recollect.connectors.notion._markdown import shown_files, simplified
 from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, State
 from recollect.connectors.notion._values import address, shown, value_of
@@ -1525,7 +1525,8 @@ def test_forged_events_are_refused(notion: FakeNotion, how: str):
 
 def test_a_blank_token_of_the_settings_proves_nothing(notion: FakeNotion):
     """Compose makes this of `${NOTION_TOKEN}` when the variable is not set."""
-    config = Config(notion_verification_token=SecretStr(""))
+    given = NotionSettings(verification_token=SecretStr(""))
+    config = Config(providers={"notion": given})
     body = notion.event("page.created", notion.page("Page"))
 
     forged = Push(

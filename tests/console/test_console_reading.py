@@ -7,6 +7,7 @@ import re
 import string
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -293,6 +294,25 @@ def test_no_code_keeps_the_colours_busy(name: str, unit: str):
         return time.process_time() - started
 
     assert cost(unit * (100_000 // len(unit))) < 20 * cost("call(a, 1)\n" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("text", Look("code", "py")),
+        ("onedrive", Look("code", "py")),
+        ("github_markdown", Look("code", "py")),
+        ("notion_doc", Look("markdown")),
+        ("google_doc", Look("markdown")),
+        ("webpage", Look("markdown")),
+    ],
+)
+def test_a_file_of_a_provider_is_shown_by_its_name(
+    kind: str, shown: Look, me: httpx.Client, app: App, tenant: Tenant
+):
+    document = upload(me, app, tenant, "log.py", b"a = 1\n", "text/plain")
+
+    assert _rendering.look(replace(document, kind=kind), None) == shown
 
 
 def test_what_has_no_markup_keeps_its_lines(me: httpx.Client, app: App, tenant: Tenant):

@@ -8,7 +8,7 @@ import typer
 from bench.ground import PROJECT
 from recollect import connectors
 from recollect.cli import COMMANDS
-from recollect.config import PROVIDERS, Config, ProviderSettings
+from recollect.config import Config, ProviderSettings
 
 DOCS = PROJECT / "docs"
 
@@ -19,11 +19,15 @@ def test_every_setting_is_described(name: str) -> None:
     assert Config.model_fields[name].description
 
 
-@pytest.mark.parametrize("name", sorted(ProviderSettings.model_fields))
-def test_every_setting_of_a_provider_is_described(name: str) -> None:
+@pytest.mark.parametrize("provider", sorted(connectors.settings()))
+def test_every_setting_of_a_provider_is_described(provider: str) -> None:
     text = (DOCS / "settings.md").read_text()
-    assert f"`_{name.upper()}`" in text
-    assert all(f"`{provider.replace('-', '_').upper()}`" in text for provider in PROVIDERS)
+    kind = connectors.settings()[provider]
+    for name, variable in kind.variables(provider).items():
+        is_shared = name in ProviderSettings.model_fields
+        assert (f"`_{name.upper()}`" if is_shared else f"`{variable}`") in text
+        assert kind.model_fields[name].description
+    assert f"`{provider.replace('-', '_').upper()}`" in text
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -34,7 +34,7 @@ from recollect.cli.output import harmless
 from recollect.errors import RequestError, SetupError, Transient
 from recollect.model import Tenant
 from recollect.ops import readiness
-from tests.conftest import Service, eventually
+from tests.conftest import Service, eventually, free_port
 from tests.console.test_console_archives import ran
 from tests.console.test_console_connections import make
 from tests.e2e.shell import Shell, Starter
@@ -440,6 +440,22 @@ def test_a_port_that_is_taken_is_named(run: Shell, nowhere: str, command: str) -
 
     assert ended.code == 1
     assert f"cannot listen on 127.0.0.1:{port} (Address already in use); choose" in ended.err
+
+
+@pytest.mark.parametrize("command", ["serve", "api", "work"])
+def test_what_is_wrong_in_the_settings_of_a_provider_ends_the_command(
+    run: Shell, new_database: Callable[[], str], command: str
+) -> None:
+    ended = run(
+        command,
+        RECOLLECT_PORT=str(free_port()),
+        RECOLLECT_DATA_DIR=str(run.folder),
+        RECOLLECT_DATABASE_URL=new_database(),
+        RECOLLECT_PUBSUB_SUBSCRIPTION="topics/gmail",
+    )
+
+    assert ended.code == 1
+    assert "error: RECOLLECT_PUBSUB_SUBSCRIPTION: must match" in ended.err
 
 
 def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:

@@ -14,7 +14,7 @@ import recollect
 PACKAGE = Path(recollect.__file__).parent
 PROJECT = PACKAGE.parent
 PROVIDERS = re.compile(
-    r"google[_-]drive|\bgmail\b|\bnotion\b|onedrive|\bgithub\b|web[_-]crawler|[\"']s3[\"']",
+    r"google[_-]\w|gmail|\bnotion|onedrive|github|web[_-]crawler|[\"']s3[\"']",
     re.IGNORECASE,
 )
 _SIX = 6

@@ -49,14 +49,7 @@ CLASS_NAMES_TWICE = frozenset({"Pass", "State"})
 """Those of connectors that play the same part in each of them."""
 
 PROVIDERS_ELSEWHERE: Mapping[str, str] = {
-    "api/connections.py": "example of the reference",
-    "api/deps.py": "example of the reference",
-    "api/namespaces/connectors.py": "example of the reference",
-    "api/document_schemas.py": "types of documents",
-    "api/settings_schemas.py": "fields of the settings, with a type each",
-    "blobs.py": "the scheme of a store, not the provider",
-    "cli/connect.py": "examples in the help",
-    "config.py": "fields of the settings, with a type each; db reads them, connectors are above it",
+    "blobs.py": "the scheme of a store of files, which has no connection",
 }
 """Files outside of `connectors/` that name a provider, and why they may."""
 

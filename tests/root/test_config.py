@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect import __version__
+from recollect import __version__, connectors
 from recollect.app import user_agent
-from recollect.config import Config, load
+from recollect.cli._config import load, unknown
+from recollect.config import Config, ProviderSettings
+from recollect.connectors.base import settings_of
+from recollect.connectors.gmail._settings import GmailSettings
+from recollect.connectors.notion import NotionSettings
 from recollect.connectors.web_crawler._host import AGENT
 from recollect.errors import SetupError
 from recollect.fetch import Fetcher
@@ -64,6 +68,33 @@ def test_a_blank_variable_leaves_a_line_of_the_file_as_it_is(
     config = load()
 
     assert (config.port, config.providers["gmail"].client_id) == (7000, "ours")
+
+
+def test_what_a_provider_alone_is_set_to_is_read_and_known(monkeypatch: pytest.MonkeyPatch):
+    for name in ("PUBSUB_AUDIENCE", "NOTION_VERIFICATION_TOKEN", "ONEDRIVE_API_URL"):
+        monkeypatch.setenv(f"RECOLLECT_{name}", "given")
+    monkeypatch.setenv("RECOLLECT_NOTION_VERIFICATION_TOKENS", "misspelt")
+
+    config = load()
+
+    assert settings_of(config, "gmail", GmailSettings).pubsub_audience == "given"
+    token = settings_of(config, "notion", NotionSettings).verification_token
+    assert token is not None
+    assert token.get_secret_value() == "given"
+    assert settings_of(config, "onedrive", ProviderSettings).api_url == "given"
+    meant = "RECOLLECT_NOTION_VERIFICATION_TOKEN"
+    assert unknown() == [f"There is no setting {meant}S; did you mean {meant}?"]
+
+
+def test_variables_of_other_programs_set_no_provider(monkeypatch: pytest.MonkeyPatch):
+    for name in ("API_URL", "CLIENT_ID", "RECOLLECT_API_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/")
+
+    config = load()
+
+    for provider in connectors.all():
+        given = settings_of(config, provider, ProviderSettings)
+        assert (given.api_url, given.client_id) == (None, None)
 
 
 @pytest.mark.parametrize("name", ["canary_interval", "audit_retention", "purge_interval"])

@@ -19,6 +19,7 @@ from psycopg.errors import lookup
 from recollect import connectors, documents, loop
 from recollect.app import App, index_identity
 from recollect.config import Config
+from recollect.connectors.gmail._settings import GmailSettings
 from recollect.db import Database, faults
 from recollect.documents import NewDocument
 from recollect.errors import Contended, Permanent, RecollectError, Refused, Unavailable
@@ -384,9 +385,13 @@ def test_the_purge_outlives_all_of_them(ground: Ground):
 def test_the_pull_of_notices_outlives_all_of_them(ground: Ground, tmp_path: Path):
     with FakePubSub() as pubsub:
         given: dict[str, Any] = ground.app.config.model_dump(exclude={"providers"}) | {
-            "pubsub_subscription": SUBSCRIPTION,
-            "pubsub_key_file": pubsub.key_file(tmp_path),
-            "pubsub_api_url": pubsub.url,
+            "providers": {
+                "gmail": GmailSettings(
+                    pubsub_subscription=SUBSCRIPTION,
+                    pubsub_key_file=pubsub.key_file(tmp_path),
+                    pubsub_api_url=pubsub.url,
+                )
+            },
         }
         here = replace(ground.app, config=Config(**given))
         stop, n = Brief(), Counter[str]()

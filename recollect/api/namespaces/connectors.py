@@ -62,7 +62,9 @@ _SELECTED = ("folders", "labels", connect.PICKED)
 
 
 class NewConnector(Closed):
-    model_config = closed(provider="web-crawler", config={"startUrl": "https://docs.example.org"})
+    model_config = closed(
+        provider=providers.example().provider, config=providers.example().guide.example
+    )
 
     provider: Annotated[Text, Field(max_length=100)]
     config: dict[str, str | bool | int] | None = None

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -42,7 +43,7 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.github._calls import call, links, objects_of, wait_of
 from recollect.connectors.github._guide import GUIDE
-from recollect.connectors.github._listing import listing
+from recollect.connectors.github._listing import KIND, listing
 from recollect.connectors.github._picked import (
     RESOURCES,
     PickedRepository,
@@ -74,6 +75,7 @@ POINTER = re.compile(rb"version https://(git-lfs\.github\.com|hawser\.github\.co
 class Github(Connector):
     provider = "github"
     name = "GitHub"
+    kinds = MappingProxyType({KIND: "file"})
     guide = GUIDE
     application = Application("github", "GitHub", "https://github.com/settings/developers")
     api_url = "https://api.github.com"

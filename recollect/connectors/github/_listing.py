@@ -17,6 +17,8 @@ from recollect.connectors.base import (
 from recollect.connectors.github._picked import State, cursor_of
 from recollect.connectors.github._repository import RepositoryFile, RepositoryLook
 
+KIND = "github_markdown"
+"""type of the documents"""
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
 LONGEST_PATH = 1_000
@@ -69,7 +71,7 @@ def _said_of(id: str, file: RepositoryFile, state: State, formerly: str | None) 
         version=file.sha,
         title=file.path,
         url=url,
-        kind="github_markdown",
+        kind=KIND,
         metadata={"repository": state.name, "path": file.path, "branch": state.branch},
         extra={"repository": state.name},
         branch=id,

@@ -26,6 +26,7 @@ from recollect.connectors.api import Api, as_json, field_of
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.gmail._guide import GUIDE
 from recollect.connectors.gmail._pass import LABELS, QUERY, Pass
+from recollect.connectors.gmail._settings import GmailSettings, settings_in
 from recollect.connectors.gmail._text import ThreadReader
 from recollect.connectors.gmail._threads import (
     UNPRINTABLE,
@@ -57,6 +58,7 @@ class Gmail(Connector):
     provider = "gmail"
     name = "Gmail"
     guide = GUIDE
+    settings = GmailSettings
     application = _google.APPLICATION
     api_url = "https://gmail.googleapis.com"
     oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))
@@ -134,28 +136,31 @@ class Gmail(Connector):
     # --- pushes --------------------------------------------------------------------------------
 
     def diagnose(self, config: Config) -> Iterator[Assumption]:
-        return diagnosed(config)
+        return diagnosed(settings_in(config))
 
     def push_url(self, config: Config, registration: str) -> str | None:
         """To the subscription that notices are pulled from, if there is one."""
-        if config.pubsub_subscription is not None:
-            return f"{config.pubsub_api_url.rstrip('/')}/v1/{config.pubsub_subscription}"
+        given = settings_in(config)
+        if given.pubsub_subscription is not None:
+            return f"{given.pubsub_api_url.rstrip('/')}/v1/{given.pubsub_subscription}"
         return super().push_url(config, registration)
 
     def inbox(self, config: Config) -> Subscription | None:
-        return open_subscription(config)
+        return open_subscription(settings_in(config))
 
     def proof(self, config: Config, *, confirmed: bool) -> Assumption | None:
-        if config.pubsub_service_account or config.pubsub_subscription:
+        given = settings_in(config)
+        if given.pubsub_service_account or given.pubsub_subscription:
             return None
         told = "RECOLLECT_PUBSUB_SERVICE_ACCOUNT is not set, so pushes cannot be verified"
         return Assumption("pushes", False, told)
 
     def push_config(self, config: Config) -> Mapping[str, Any]:
+        given = settings_in(config)
         return {
-            "audience": config.pubsub_audience,
-            "service_account": config.pubsub_service_account,
-            "keys": keys_at(config.pubsub_certs_url),
+            "audience": given.pubsub_audience,
+            "service_account": given.pubsub_service_account,
+            "keys": keys_at(given.pubsub_certs_url),
         }
 
     def watches(self, source: Source) -> Sequence[str]:

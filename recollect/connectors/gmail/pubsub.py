@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from recollect.config import Config
 from recollect.connectors import _google
 from recollect.connectors._json import as_object, as_objects, as_word
 from recollect.connectors.api import as_json
 from recollect.connectors.base import Assumption
 from recollect.connectors.gmail._charsets import bytes_of
+from recollect.connectors.gmail._settings import GmailSettings
 from recollect.connectors.gmail.proofs import json_of
 from recollect.connectors.pushes import PushResult, Received
 from recollect.errors import Permanent, SetupError, Transient
@@ -125,19 +125,19 @@ def read_key(path: Path) -> Key:
             )
 
 
-def open_subscription(config: Config) -> "Subscription | None":
+def open_subscription(given: GmailSettings) -> "Subscription | None":
     """Raises SetupError that says which setting or file is at fault."""
-    name, path = config.pubsub_subscription, config.pubsub_key_file
+    name, path = given.pubsub_subscription, given.pubsub_key_file
     if name is None:
         return None
     if path is None:
         raise SetupError("set RECOLLECT_PUBSUB_KEY_FILE to a key that may read the subscription")
-    return Subscription(name, read_key(path), config.pubsub_api_url)
+    return Subscription(name, read_key(path), given.pubsub_api_url)
 
 
-def diagnosed(config: Config) -> Iterator[Assumption]:
+def diagnosed(given: GmailSettings) -> Iterator[Assumption]:
     """Of the key no more than that it is one: connections tell whether it opens."""
-    name, path = config.pubsub_subscription, config.pubsub_key_file
+    name, path = given.pubsub_subscription, given.pubsub_key_file
     if name is None:
         return
     if path is None:

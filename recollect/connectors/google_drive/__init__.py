@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from recollect.connectors import _folders, _google
@@ -26,6 +27,7 @@ from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_o
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.google_drive._content import content_of
 from recollect.connectors.google_drive._feeds import USER, drives_of, of_feed, start_of
+from recollect.connectors.google_drive._files import KINDS
 from recollect.connectors.google_drive._pass import Pass
 from recollect.connectors.oauth import Tokens
 from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
@@ -85,6 +87,7 @@ class GoogleDrive(Connector):
         "a Google account",
         _folders.FIELDS,
     )
+    kinds = MappingProxyType(dict.fromkeys(KINDS.values(), "page"))
     application = _google.APPLICATION
     api_url = "https://www.googleapis.com"
     oauth = _google.GOOGLE_OAUTH((SCOPE, "openid", "email"))

@@ -14,17 +14,28 @@ import hmac
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
-from recollect.config import Config
+from pydantic import Field, SecretStr
+
+from recollect.config import Config, ProviderSettings
 from recollect.connectors._json import as_object
 from recollect.connectors.about import Application, Guide
 from recollect.connectors.api import RATE_LIMITED, Api, as_json, field_of
-from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
+from recollect.connectors.base import (
+    Account,
+    Assumption,
+    Change,
+    Connector,
+    Cursor,
+    Source,
+    settings_of,
+)
 from recollect.connectors.notion._blocks import GONE, BlockReader, render
 from recollect.connectors.notion._files import read_files
 from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
-from recollect.connectors.notion._pass import PER_SECOND, RESTRICTED, Pass
+from recollect.connectors.notion._pass import KIND, PER_SECOND, RESTRICTED, Pass
 from recollect.connectors.notion._values import tidy
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.pushes import FORGED, Push, PushResult
@@ -38,12 +49,21 @@ CONCERNING = ("page.", "data_source.", "database.", "comment.")
 TOKEN = re.compile(r"[!-~]{10,500}")
 
 
+class NotionSettings(ProviderSettings):
+    verification_token: SecretStr | None = Field(
+        default=None,
+        description="Token of pushes, if it is not confirmed by `recollect connections verify`.",
+    )
+
+
 class Notion(Connector):
     provider = "notion"
     name = "Notion"
     guide = Guide(
         "Pages and rows of databases.", "a Notion account; Notion asks which pages to share"
     )
+    settings = NotionSettings
+    kinds = MappingProxyType({KIND: "page"})
     application = Application("notion", "Notion", "https://www.notion.so/my-integrations")
     api_url = "https://api.notion.com"
     # Revoking is left to `revoke`, because it needs the version in a header.
@@ -145,7 +165,7 @@ class Notion(Connector):
         return Extracted(
             "\n\n".join(part for part in (told, text, *files) if part.strip()),
             title=item.title,
-            kind="notion_doc",
+            kind=KIND,
             warnings=tuple(dict.fromkeys([*reader.lacking, *lacking])),
         )
 
@@ -172,13 +192,13 @@ class Notion(Connector):
         return True
 
     def proof(self, config: Config, *, confirmed: bool) -> Assumption:
-        if confirmed or config.notion_verification_token:
+        if confirmed or settings_of(config, self.provider, NotionSettings).verification_token:
             return Assumption("pushes", True, "the verification token of pushes is confirmed")
         told = "Notion's verification token is not confirmed: see `recollect connections verify`"
         return Assumption("pushes", False, told)
 
     def hook_secrets(self, config: Config) -> Sequence[str]:
-        named = config.notion_verification_token
+        named = settings_of(config, self.provider, NotionSettings).verification_token
         return [named.get_secret_value()] if named else []
 
     def receive(self, push: Push) -> PushResult:

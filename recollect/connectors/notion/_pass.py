@@ -69,6 +69,8 @@ from recollect.errors import Permanent, Transient
 from recollect.fetch import EndpointAnswer
 from recollect.model import MetadataValue
 
+KIND = "notion_doc"
+"""type of the documents"""
 OVERLAP = timedelta(minutes=2)
 """Times are rounded down to the minute, and the index is late: this much is looked at again. A page
 that was edited within it may have been edited again in the same minute, without a trace."""
@@ -413,7 +415,7 @@ class Pass:
             version=version,
             title=title or None,
             url=url,
-            kind="notion_doc",
+            kind=KIND,
             metadata=metadata,
             extra=extra,
             modified_at=time_of(edited),

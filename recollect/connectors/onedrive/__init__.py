@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ from recollect.connectors.base import Account, Assumption, Change, Connector, Cu
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
 from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
-from recollect.connectors.onedrive._pass import DELTA, DRIVE, SHARED, Pass
+from recollect.connectors.onedrive._pass import DELTA, DRIVE, KIND, SHARED, Pass
 from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import EndpointAnswer, Fetcher
@@ -67,6 +68,7 @@ HANDSHAKE = re.compile(r"[^\x00-\x1f\x7f-\x9f<>\ud800-\udfff]{1,2048}")
 class OneDrive(Connector):
     provider = "onedrive"
     name = "OneDrive"
+    kinds = MappingProxyType({KIND: "file"})
     guide = Guide(
         "Files of a personal account, or one for work or school.",
         "a Microsoft account",

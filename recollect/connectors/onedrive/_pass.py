@@ -51,6 +51,8 @@ from recollect.errors import CursorExpired, Permanent, Reauthorize, RecollectErr
 from recollect.fetch import EndpointAnswer
 from recollect.model import Remembered
 
+KIND = "onedrive"
+"""type of the documents"""
 SHARED = "shared"
 """key of the metadata: True to follow shortcuts to what others share"""
 DRIVE = "drive"
@@ -373,7 +375,7 @@ class Pass:
             version=file.version,
             title=file.name,
             url=file.url or None,
-            kind="onedrive",
+            kind=KIND,
             metadata={name: value for name, value in shown.items() if value != ""},
             extra={**extra_of(file), "path": path},
             branch=branch,
