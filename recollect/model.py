@@ -488,12 +488,14 @@ class Parts:
     """words of the query close together"""
     pairs: float = 0.0
     """neighbouring words of the query next to each other"""
+    conversation: float = 0.0
+    """words of the query in the best passages of the same conversation"""
     judge: float = 0.0
     """how far the reranker moved it, 0 if it was not asked"""
 
     @property
     def order(self) -> float:
-        return self.words + self.meaning + self.window + self.pairs
+        return self.words + self.meaning + self.window + self.pairs + self.conversation
 
 
 @dataclass(frozen=True, slots=True)

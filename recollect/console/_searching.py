@@ -263,6 +263,7 @@ PARTS = {
     "Meaning": "Cosine of the vectors",
     "Window": "Words of the query within a few sentences",
     "Pairs": "Neighbouring words of the query next to each other",
+    "Conversation": "Words of the query in the best passages of the same conversation",
 }
 JUDGE = "What the reranker says, as far as it goes with the order of the search"
 TELLING = 0.1
@@ -284,9 +285,8 @@ class HitPassage:
         """What put it where it stands: name, lift, and what the name means."""
         parts = self.chunk.parts
         judge = [] if self.chunk.reranked is None else [("Reranker", parts.judge, JUDGE)]
-        found = zip(
-            PARTS.items(), (parts.words, parts.meaning, parts.window, parts.pairs), strict=True
-        )
+        lifts = (parts.words, parts.meaning, parts.window, parts.pairs, parts.conversation)
+        found = zip(PARTS.items(), lifts, strict=True)
         return [*((name, lift, hint) for (name, hint), lift in found), *judge]
 
     @property

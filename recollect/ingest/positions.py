@@ -21,6 +21,8 @@ MESSAGE = re.compile(
     r"^[ \t>*_]{0,4}(user|assistant|system|tool|human|ai|bot|agent|customer)[*_]{0,2}[ \t]*:",
     re.IGNORECASE | re.MULTILINE,
 )
+TURN = re.compile(r"^(?:user|assistant|system|tool)(?: [^\n]{1,200}?)?: ", re.MULTILINE)
+"""as `POST /v4/conversations` writes messages, each with the name of who speaks if it has one"""
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
 SPANNING = ("page", "row", "cell", "time", "message")
@@ -102,6 +104,10 @@ def _title(line: str) -> str | None:
 
 
 def _messages(text: str) -> Sequence[int]:
-    """Where the messages of a conversation begin, in lines such as `user: …`."""
-    found = array("Q", (message.start() for message in find(MESSAGE, text)))
+    """Where the messages of a conversation begin, in lines such as `user: …`; `user Ann: …` is one
+    only in a text that begins with a message."""
+    starts = {message.start() for message in find(MESSAGE, text)}
+    if TURN.match(text):
+        starts |= {message.start() for message in find(TURN, text)}
+    found = array("Q", sorted(starts))
     return found if len(found) >= FEWEST_MESSAGES else ()

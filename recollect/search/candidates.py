@@ -56,6 +56,9 @@ SURPLUS = 1.1
 """How many more are asked for than the rounds before the last one find on average."""
 ROUND_VISITS = 20_000
 """About as many entries as a round looks at, at most."""
+PRIOR = 10
+"""Beside the entries of a tag so many usual ones count when it is asked how frequent a word is
+there: few alone say little."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
@@ -157,8 +160,12 @@ class Candidates:
         in_scope = min((counted.get(number, 0) for number in scope), default=0)
         if reach:
             in_scope = min(in_scope, sum(counted.get(number, 0) for number in reach))
-        self._words = terms.idf(groups, counted, total)
-        self._wanted = ranking.Wanted.of(words, groups, counted, total)
+        there = None
+        is_small = scope[1:] and 0 < in_scope <= EXACT_UP_TO
+        if is_small and self._shards == 1 and query.as_of is None:
+            there = _as_in_scope(tx, tenant, scope, counted, groups)
+        self._wanted = ranking.Wanted.of(words, groups, counted, total, there)
+        self._words = terms.idf(groups, there or counted, total)
         self._unpicked: Sequence[Sequence[int]] = groups
         self._choose = partial(_picks, counted=counted, total=total, in_scope=in_scope)
         self._picks, self._beside = self._choose(groups)
@@ -407,7 +414,15 @@ class Candidates:
         ).fetchall()
 
     def _ranked(self, rows: Sequence[Mapping[str, Any]]) -> list[Placed]:
-        found = [ranking.Found(row["text"], row["points"], row["similarity"]) for row in rows]
+        found = [
+            ranking.Found(
+                row["text"],
+                row["points"],
+                row["similarity"],
+                row["document_id"] if "message" in row["place"] else None,
+            )
+            for row in rows
+        ]
         standings = ranking.rank(self._wanted, found, model=self._model)
         ranked = sorted(
             zip(rows, standings, strict=True),
@@ -495,6 +510,32 @@ def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, i
     shape = next(row for row in rows if row["number"] is None)
     counted = {row["number"]: row["entries"] for row in rows if row["number"]}
     return counted, max(shape["entries"], *counted.values(), 0), shape["shards"]
+
+
+def _as_in_scope(
+    tx: Tx,
+    tenant: Tenant,
+    scope: Sequence[int],
+    counted: Mapping[int, int],
+    groups: Sequence[Sequence[int]],
+) -> dict[int, int]:
+    """`counted`, as it would be if each word were everywhere as frequent as under all of the tags.
+
+    `scope`: the number of the organisation, then those of the tags.
+
+    The name of a person stands in every other passage of his tag, and in few of all.
+    """
+    numbers = [number for group in groups for number in group if counted.get(number, 0) > 0]
+    total, *tags = (counted[number] for number in scope)
+    given = {"org": tenant.id, "numbers": numbers, "scope": list(scope[1:])}
+    rows = tx.execute(statements.WITHIN, given).fetchall()
+    there = {row["number"]: row["entries"] for row in rows}
+    found = dict(counted)
+    for number in numbers:
+        usual = PRIOR * counted[number]
+        expected = (total * there.get(number, 0) + usual) / (min(tags) + PRIOR)
+        found[number] = max(1, round(expected))
+    return found
 
 
 def _picks(

@@ -33,6 +33,9 @@ NEAR = 2
 WORDS_WEIGHT = 1.0
 WINDOW_WEIGHT = 0.6
 PAIRS_WEIGHT = 0.4
+CONVERSATION_WEIGHT = 0.4
+TOGETHER = 3
+"""Passages of a conversation that speak for each of its passages: the best by words."""
 MODEL_WEIGHTS = {"local:multilingual-e5-small-q4": 1.0, "local:all-MiniLM-L6-v2": 0.6}
 """How much the similarity of a model's vectors counts beside the words …"""
 OTHER_MODEL_WEIGHT = 0.7
@@ -91,6 +94,8 @@ class Found:
     text: str
     points: float
     similarity: float | None
+    conversation: str | None = None
+    """which one it is a passage of"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +114,14 @@ class Wanted:
     """The words of a query that are looked for in the texts of candidates.
 
     `alternatives`: the terms under which a text may hold each word; `rarity`: what finding it is
-    worth, its inverse document frequency, 0 where no text in reach holds it; `total`: the sum over
-    all words of the query, with those that no text holds at their highest.
+    worth, its inverse document frequency, 0 where no text in reach holds it; `weights`: the same
+    as far as it depends on the scope, for the order; `total`: the sum of `rarity` over all words of
+    the query, with those that no text holds at their highest.
     """
 
     alternatives: Sequence[frozenset[str]]
     rarity: Sequence[float]
+    weights: Sequence[float]
     total: float
 
     @classmethod
@@ -124,12 +131,22 @@ class Wanted:
         groups: Sequence[Sequence[int]],
         counted: Mapping[int, int],
         total: int,
+        in_scope: Mapping[int, int] | None = None,
     ) -> Self:
         """`groups`: the numbers of each word's terms; `counted`: in how many of the `total` chunks
-        a number stands."""
-        rarity = [max(terms.idf([group], counted, total).values(), default=0.0) for group in groups]
-        unknown = math.log1p((total + 0.5) / 0.5)
-        return cls([frozenset(word) for word in words], rarity, sum(r or unknown for r in rarity))
+        a number stands; `in_scope`: in how many it would, were it as frequent as in the scope,
+        where that is known."""
+
+        def rarities(counted: Mapping[int, int]) -> list[float]:
+            return [max(terms.idf([one], counted, total).values(), default=0.0) for one in groups]
+
+        rarity, unknown = rarities(counted), math.log1p((total + 0.5) / 0.5)
+        return cls(
+            [frozenset(word) for word in words],
+            rarity,
+            rarity if in_scope is None else rarities(in_scope),
+            sum(r or unknown for r in rarity),
+        )
 
 
 def rank(wanted: Wanted, found: Sequence[Found], *, model: str) -> list[Standing]:
@@ -147,6 +164,7 @@ def rank(wanted: Wanted, found: Sequence[Found], *, model: str) -> list[Standing
         (PAIRS_WEIGHT, _pairs(read)),
     ]
     lifted = [[factor * score for score in _standardised(scores)] for factor, scores in sides]
+    lifted.append([CONVERSATION_WEIGHT * score for score in _conversations(found)])
     return [
         Standing(Parts(*parts), relevance(one.similarity, seen.share, model), seen.share)
         for one, seen, parts in zip(found, read, zip(*lifted, strict=True), strict=True)
@@ -198,7 +216,7 @@ def _centred(scores: Sequence[float]) -> list[float]:
 
 def mean(parts: Sequence[Parts], count: int) -> Parts:
     """Of `count` searches; one that did not find the chunk lifts it by nothing."""
-    names = ("words", "meaning", "window", "pairs")
+    names = ("words", "meaning", "window", "pairs", "conversation")
     return Parts(*(sum(getattr(one, name) for one in parts) / count for name in names))
 
 
@@ -290,7 +308,7 @@ class _Texts:
             counts[word] = counts.get(word, 0) + 1
         saturation = terms.K1 * (1 - terms.B + terms.B * length / WINDOW)
         return sum(
-            self._wanted.rarity[word] * count * (terms.K1 + 1) / (count + saturation)
+            self._wanted.weights[word] * count * (terms.K1 + 1) / (count + saturation)
             for word, count in counts.items()
         )
 
@@ -355,6 +373,24 @@ def _pairs(read: Sequence[_Read]) -> list[float]:
     n = len(read)
     worth = {pair: math.log1p((n - f + 0.5) / (f + 0.5)) for pair, f in holding.items()}
     return [sum(worth[pair] for pair in one.pairs) for one in read]
+
+
+def _conversations(found: Sequence[Found]) -> list[float]:
+    """How well the conversation of a passage fits by words, standardised; 0 where it is of none.
+
+    What a turn is about is often said in others, as findings on LoCoMo show
+    (docs/decisions/0050-conversations-and-tags.md).
+    """
+    points: dict[str, list[float]] = {}
+    for one in found:
+        if one.conversation is not None:
+            points.setdefault(one.conversation, []).append(one.points)
+    if not points:
+        return [0.0] * len(found)
+    fits = {name: sum(sorted(all, reverse=True)[:TOGETHER]) for name, all in points.items()}
+    told = [fits[one.conversation] for one in found if one.conversation is not None]
+    standardised = iter(_standardised(told))
+    return [0.0 if one.conversation is None else next(standardised) for one in found]
 
 
 def _filled(similarities: Sequence[float | None]) -> list[float]:

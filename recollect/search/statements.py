@@ -106,7 +106,11 @@ from found f join documents d on d.id = f.document_id
 """
 )
 
-
+WITHIN = sql.SQL(
+    "select c.number, count(*) as entries from term_counts c"
+    " join entries e on e.terms @> (%(scope)s::int4[] || c.number)"
+    " where c.org_id = %(org)s and c.number = any(%(numbers)s) group by c.number"
+)
 HOLDING = sql.SQL(
     "select e.document_id, e.hash, e.text from entries e join facets d on d.id = e.document_id"
     " where {held} and {condition} and {published}"

@@ -108,6 +108,19 @@ def test_messages_of_a_conversation_are_counted():
     assert place_of(Extracted(text), 0, len(text)) == {"message": 1, "messageEnd": 3}
 
 
+def test_messages_with_names_are_counted():
+    text = "system: 8 May\n\nuser Ann Lee: hi\n\nassistant Bo: hello\n  user Ann: (quoted)"
+
+    assert place_of(Extracted(text), 0, len(text)) == {"message": 1, "messageEnd": 3}
+    assert place_of(Extracted(text), text.index("hello"), len(text)) == {"message": 3}
+
+
+def test_words_before_a_colon_are_no_names_of_speakers():
+    text = "How to begin\n\nuser guide: page 3\n\nsystem requirements: none"
+
+    assert place_of(Extracted(text), 0, len(text)) == {}
+
+
 def test_one_line_that_looks_like_a_message_makes_no_conversation():
     assert place_of(Extracted("user: hi, this is a letter"), 0, 10) == {}
 

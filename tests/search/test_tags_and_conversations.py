@@ -1,0 +1,82 @@
+"""Where the order depends on what is searched: the words of a tag, the turns of a conversation."""
+
+from collections.abc import Sequence
+
+from recollect import documents
+from recollect.app import App
+from recollect.documents import NewDocument
+from recollect.model import DocumentId, Tenant, random_id
+from recollect.search import hybrid
+from recollect.search.hybrid import Query
+from recollect.search.ranking import Found
+from recollect.worker.processing import drain
+from tests.search.test_ranking import order
+
+
+def test_the_name_that_is_all_over_a_tag_does_not_decide_in_it(app: App, tenant: Tenant):
+    """Everywhere else it is rare, and the other word is not."""
+    fill(app, tenant, "others", [f"On day {n} a kayak was lent." for n in range(60)])
+    notes = [f"Marta, on day {n}: Marta called Marta." for n in range(30)]
+    fill(app, tenant, "marta", [*notes, "The kayak of Marta hangs in the shed."])
+
+    for text in ("Marta's kayak", "kayak of Marta"):
+        found = texts(app, tenant, Query(text, None, tags=["marta"]))
+        assert found[0] == "The kayak of Marta hangs in the shed."
+    assert "Marta" in texts(app, tenant, Query("Marta's kayak", None))[0]
+
+
+def test_a_word_that_a_tag_does_not_hold_finds_nothing_in_it(app: App, tenant: Tenant):
+    fill(app, tenant, "others", [f"On day {n} a kayak was lent." for n in range(12)])
+    fill(app, tenant, "marta", ["Marta called."])
+
+    assert texts(app, tenant, Query("kayak", None, tags=["marta"])) == []
+    assert texts(app, tenant, Query("Marta's kayak", None, tags=["marta"])) == ["Marta called."]
+
+
+def test_of_two_tags_the_words_are_counted_where_both_are(app: App, tenant: Tenant):
+    fill(app, tenant, "marta", [f"Marta slept on day {n}." for n in range(20)], ["home"])
+    fill(app, tenant, "home", ["A kayak.", "Marta's kayak."], ["marta"])
+
+    found = texts(app, tenant, Query("Marta kayak", None, tags=["marta", "home"]))
+
+    assert found[0] == "Marta's kayak."
+
+
+def test_a_turn_is_lifted_by_others_of_its_conversation():
+    trip = ["We go to Lisbon on Friday.", "Lisbon it is, by train to Lisbon.", "I pack tonight."]
+    talk = ["I had soup.", "It rained.", "I pack tonight."]
+    found = [
+        *(Found(text, points(text), 0.3, "trip") for text in trip),
+        *(Found(text, points(text), 0.3, "talk") for text in talk),
+    ]
+
+    ranked = [found[n] for n in order("When do I pack for Lisbon?", found)]
+
+    turns = [one.conversation for one in ranked if one.text == "I pack tonight."]
+    assert turns == ["trip", "talk"]
+
+
+def test_passages_of_other_documents_lift_each_other_by_nothing():
+    found = [Found(f"Lisbon {n}", 4.0 - n, 0.3 + n / 50) for n in range(6)]
+    told = [*found, Found("I pack.", 0.0, 0.3, "trip")]
+
+    assert order("Lisbon", told)[:6] == order("Lisbon", found)
+
+
+def points(text: str) -> float:
+    return float(sum(word in text for word in ("pack", "Lisbon")))
+
+
+def fill(
+    app: App, tenant: Tenant, tag: str, given: Sequence[str], more: Sequence[str] = ()
+) -> None:
+    with app.db.begin() as tx:
+        for text in given:
+            new = NewDocument(documents.text_content(text), [tag, *more])
+            documents.add(tx, tenant, new, DocumentId(random_id()))
+    drain(app)
+
+
+def texts(app: App, tenant: Tenant, query: Query) -> list[str]:
+    with app.db.begin() as tx:
+        return [hit.chunks[0].text for hit in hybrid.search(tx, tenant, query)]
