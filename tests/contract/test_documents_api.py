@@ -470,6 +470,14 @@ class TestUpdate:
         assert answer.json() == {"id": id, "status": "done"}
         assert get(client, id) == before
 
+    def test_no_tags_are_refused_and_not_passed_over(self, client: httpx.Client):
+        id = add(client, containerTags=["a", "b"])
+        change = {"containerTags": [], "title": "Another"}
+        refused(client.patch(f"/v3/documents/{id}", json=change), 400, "containerTags")
+        assert get(client, id)["title"] is None
+        assert client.patch(f"/v3/documents/{id}", json={"containerTags": None}).status_code == 200
+        assert get(client, id)["containerTags"] == ["a", "b"]
+
     def test_a_taken_custom_id_is_refused(self, client: httpx.Client):
         add(client, "one", customId="one")
         id = add(client, "two", customId="two")
