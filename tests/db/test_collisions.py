@@ -4,6 +4,7 @@ import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import LiteralString
 
 import pytest
 
@@ -62,9 +63,8 @@ def test_what_collides_each_time_is_given_up(database_url: str):
 
 
 @contextmanager
-def colliding_once(base: Database, table: str) -> Generator[None]:
-    """The first change of a row of the table that is about to end meets another transaction."""
-    ends = {"documents": "new.status = 'done'", "tag_merges": "new.finished_at is not null"}[table]
+def colliding_once(base: Database, table: LiteralString, ends: LiteralString) -> Generator[None]:
+    """The first change of a row of the table that `ends` meets another transaction."""
     with base.begin() as tx:
         tx.execute("create sequence collisions")
         tx.execute(
@@ -95,7 +95,7 @@ def test_no_attempt_at_a_document_counts_because_its_end_collides(
     with app.db.begin() as tx:
         new = NewDocument(documents.text_content(text), ["a"])
         id = documents.add(tx, tenant, new, DocumentId(random_id())).id
-    with colliding_once(app.db, "documents"):
+    with colliding_once(app.db, "documents", "new.status = 'done'"):
         drain(app)
     with app.db.begin() as tx:
         found = documents.get(tx, tenant, id)
@@ -107,7 +107,7 @@ def test_a_merge_that_collides_is_not_put_off(app: App, tenant: Tenant):
         new = NewDocument(documents.text_content("A heron."), ["a"])
         id = documents.add(tx, tenant, new, DocumentId(random_id())).id
         begun = tags.begin_merge(tx, tenant, ["a"], "b", random_id())
-    with colliding_once(app.db, "tag_merges"):
+    with colliding_once(app.db, "tag_merges", "new.finished_at is not null"):
         assert tag_merges.step(app)
     with app.db.begin() as tx:
         assert tags.merge(tx, tenant, begun.id).finished_at is not None
