@@ -142,6 +142,11 @@ class Contended(Unavailable):
         super().__init__(message, code="database_contended")
 
 
+class Collided(Contended):
+    """It met another transaction and was ended so that the other could go on, as of two that wait
+    for each other: the same once more goes through as a rule (`Database.write`)."""
+
+
 class HeldOff(Transient):
     """A model has no answer to this now and answers something else: nothing is down and nobody else
     waits. It may be a limit that passes, so the attempts, which count, lie far apart."""

@@ -467,7 +467,7 @@ begin
   end if;
   return null;
 end $$;
-CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb) RETURNS void
+CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb, still text[] DEFAULT '{}'::text[]) RETURNS void
     LANGUAGE sql
     AS $$
   insert into deliveries (id, endpoint_id, type, payload)
@@ -479,8 +479,30 @@ CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], who
   from endpoints e join orgs o on o.id = e.org_id
   where e.org_id = owner and e.disabled_at is null and event = any (e.events)
     and (e.tags is null or case when whole then labels <@ e.tags else labels && e.tags end)
-  for key share of e
+    and (still = '{}' or not e.tags && still)
+  for key share of e -- waits for whoever deletes one
 $$;
+CREATE FUNCTION public.tell_moved() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+  before json := to_json(old.container_tags);
+  labels json := to_json(new.container_tags);
+begin
+  if octet_length(before::text) + octet_length(labels::text) < 7000
+     and exists (select from watchers where expires_at > now()) then
+    perform pg_notify('recollect_documents', json_build_object(
+      'org', new.org_id, 'id', new.id, 'kind', new.kind, 'stage', new.stage, 'status', new.status,
+      'before', before, 'tags', labels,
+      'at', (extract(epoch from clock_timestamp()) * 1000)::bigint)::text);
+  end if;
+  if exists (select from endpoints where org_id = new.org_id) then
+    perform tell_endpoints(new.org_id, 'document.deleted', old.container_tags, false,
+      jsonb_build_object('id', new.id, 'status', 'deleted', 'connectionId', new.connection_id),
+      new.container_tags);
+  end if;
+  return null;
+end $$;
 CREATE FUNCTION public.unite_memories(ids text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1552,6 +1574,7 @@ CREATE TRIGGER queue_new_dream AFTER INSERT ON public.documents FOR EACH ROW WHE
 CREATE TRIGGER sync_ended AFTER UPDATE OF status ON public.sync_runs FOR EACH ROW WHEN (((old.status = 'running'::text) AND (new.status <> 'running'::text))) EXECUTE FUNCTION public.sync_ended();
 CREATE TRIGGER tell_added AFTER INSERT OR DELETE ON public.documents FOR EACH ROW EXECUTE FUNCTION public.tell_document();
 CREATE TRIGGER tell_changed AFTER UPDATE OF status, stage ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.stage IS DISTINCT FROM new.stage))) EXECUTE FUNCTION public.tell_document();
+CREATE TRIGGER tell_moved AFTER UPDATE OF container_tags ON public.documents FOR EACH ROW WHEN ((old.container_tags IS DISTINCT FROM new.container_tags)) EXECUTE FUNCTION public.tell_moved();
 ALTER TABLE ONLY public.assistant_tokens
     ADD CONSTRAINT assistant_tokens_assistant_id_fkey FOREIGN KEY (assistant_id) REFERENCES public.assistants(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.assistants

@@ -95,7 +95,7 @@ effective_tags = tags.asked
 
 
 async def _sent_again(request: Request) -> bool:
-    return request.headers.get("x-stainless-retry-count", "0") != "0"
+    return request.headers.get("x-stainless-retry-count", "").lstrip("0").isdecimal()
 
 
 SentAgain = Annotated[bool, Depends(_sent_again)]

@@ -94,6 +94,8 @@ class UpdateDocument(ContentLabels):
 
     title: Annotated[Text, Field(max_length=1000), AfterValidator(intake.plain)] | None = None
     content: ContentText | None = None
+    # A document has a tag: none would be taken for "leave them", which an empty list does not say.
+    container_tags: Annotated[TagsIn, Field(min_length=1)] | None = None
 
 
 class BatchAdd(BatchLabels):

@@ -267,8 +267,8 @@ def retry(body: RetryDocuments, tenant: Writer, app: CurrentApp) -> Retried:
     """The documents named by `ids`, or with `failed: true` all that failed."""
     if not body.ids and not body.failed:
         raise BadRequestError("name ids, or set failed to true")
-    with app.db.begin() as tx:
-        queued = documents.reprocess(tx, tenant, ids=body.ids or (), failed=body.failed)
+    ids = body.ids or ()
+    queued = app.db.write(lambda tx: documents.reprocess(tx, tenant, ids=ids, failed=body.failed))
     return body.warned(Retried(ids=list(queued)))
 
 
@@ -280,17 +280,17 @@ def delete_bulk(body: BulkDelete, tenant: Writer, app: CurrentApp) -> BulkDelete
     body.refuse_slips()
     if not body.ids and not body.container_tags and not body.filepath:
         raise BadRequestError("name ids (1 to 100), containerTags, or a filepath")
-    if body.ids:
-        with app.db.begin() as tx:
-            removed, refused = documents.delete_named(tx, tenant, body.ids)
+    if ids := body.ids:
+        removed, refused = app.db.write(lambda tx: documents.delete_named(tx, tenant, ids))
         problems = [DeleteError(id=id, error=error.message) for id, error in refused.items()]
         done = BulkDeleted(
             success=not problems, deleted_count=len(removed), errors=problems or None
         )
         return body.warned(done)
     named = effective_tags(tenant, None, body.container_tags, default=False)
-    with app.db.begin() as tx:
-        gone = documents.delete_where(tx, tenant, tags=named, filepath=body.filepath)
+    gone = app.db.write(
+        lambda tx: documents.delete_where(tx, tenant, tags=named, filepath=body.filepath)
+    )
     done = BulkDeleted(success=True, deleted_count=len(gone), container_tags=named or None)
     return body.warned(done)
 
@@ -434,9 +434,8 @@ def update(id: PathId, body: UpdateDocument, tenant: Writer, app: CurrentApp) ->
 )
 def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     """By id or customId. Permanent, in any state."""
-    with app.db.begin() as tx:
-        for refused in documents.delete(tx, tenant, [id]).values():
-            raise refused
+    for refused in app.db.write(lambda tx: documents.delete(tx, tenant, [id])).values():
+        raise refused
     return Response(status_code=204)
 
 

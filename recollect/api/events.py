@@ -23,7 +23,7 @@ from recollect.api.document_schemas import status_word
 from recollect.api.turns import own_turn
 from recollect.app import App
 from recollect.documents import DocumentQuery
-from recollect.events.streams import BACKLOG, Events, Heartbeat, Stream, concerns
+from recollect.events.streams import BACKLOG, Events, Heartbeat, Stream, status_for
 from recollect.model import Document, Key, Tenant
 from recollect.orgs import orgs
 
@@ -106,8 +106,9 @@ async def _told(
                 came = False
             if (came and notice is None) or not await heartbeat.holds():
                 return
-            if notice is not None and concerns(notice, tenant, tags):
-                yield _event(notice.id, notice.status, notice.stage, notice.kind, notice.at, words)
+            status = None if notice is None else status_for(notice, tenant, tags)
+            if notice is not None and status is not None:
+                yield _event(notice.id, status, notice.stage, notice.kind, notice.at, words)
             elif heartbeat.is_due():
                 yield ": alive\n\n"
     finally:

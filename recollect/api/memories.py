@@ -1,6 +1,7 @@
 """Memories and the profile that they make. What is added here needs no model."""
 
 import time
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -105,8 +106,7 @@ def forget(body: ForgetMemory, tenant: Writer, app: CurrentApp) -> Forgotten:
     that it comes from. 409: it was forgotten before."""
     [tag] = effective_tags(tenant, body.container_tag, None, default=False)
     target = _target(body.id, body.content)
-    with app.db.begin() as tx:
-        gone = memories.forget(tx, tenant, tag, target, body.reason)
+    gone = app.db.write(lambda tx: memories.forget(tx, tenant, tag, target, body.reason))
     return Forgotten(id=gone.id, forgotten=True, warnings=body.passed_over())
 
 
@@ -170,8 +170,16 @@ def forget_matching(body: ForgetMatching, tenant: Writer, app: CurrentApp) -> Fo
             done = forgetting.forget(app, tenant, tag, found, reason, batch)
         else:
             ids = [one.memory.id for one in found]
-            with app.db.begin() as tx:
-                done = memories.forget_these(tx, tenant, tag, ids, reason, batch)
+            done = app.db.write(
+                partial(
+                    memories.forget_these,
+                    tenant=tenant,
+                    tag=tag,
+                    ids=ids,
+                    reason=reason,
+                    batch=batch,
+                )
+            )
         likeness = {one.memory.id: one.similarity for one in found}
         found = [FoundMemory(memory, likeness.get(memory.id, 1.0)) for memory in done]
     shown = [

@@ -10,6 +10,7 @@ from recollect.api.access_schemas import Reset, ResetDone
 from recollect.api.deps import Admin, ApiRoute, CurrentApp, CurrentKey, Whole
 from recollect.api.settings_schemas import SettingsChanged, SettingsOut, SettingsPatch
 from recollect.app import secret_keys
+from recollect.db import Tx
 from recollect.errors import BadRequestError
 from recollect.orgs import audit, settings, tags
 from recollect.sync import connections, item_filter
@@ -49,13 +50,16 @@ def reset(body: Reset, tenant: Admin, key: CurrentKey, app: CurrentApp) -> Reset
     """All documents, connections, container tags and settings; the keys stay. Permanent."""
     if body.confirmation != key.org.name:
         raise BadRequestError(f"confirmation: must be the orgSlug, {key.org.name!r}")
-    with app.db.begin() as tx:
+
+    def empty(tx: Tx) -> int:
         gone = end(tx, app, tenant, connections.find(tx, tenant), with_documents=True)
         gone += len(documents.delete_all(tx, tenant))
         tags.forget_all(tx, tenant.id)
         settings.reset(tx, tenant.id)
         audit.record(tx, "organisation.reset", tenant.id, documents=gone)
-    return body.warned(ResetDone(success=True, deleted_count=gone))
+        return gone
+
+    return body.warned(ResetDone(success=True, deleted_count=app.db.write(empty)))
 
 
 def _shown(values: Mapping[str, Any]) -> SettingsOut:

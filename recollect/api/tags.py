@@ -49,8 +49,8 @@ def get(tag: TagName, tenant: Reader, app: CurrentApp) -> TagOut:
 def patch(tag: TagName, body: TagPatch, tenant: Writer, app: CurrentApp) -> TagOut:
     """Named fields change, null clears one. The context guides documents added later."""
     [name] = effective_tags(tenant, tag, None, default=False)
-    with app.db.begin() as tx:
-        return body.warned(TagOut.of(tags.patch(tx, tenant, name, body.given())))
+    changed = app.db.write(lambda tx: tags.patch(tx, tenant, name, body.given()))
+    return body.warned(TagOut.of(changed))
 
 
 @router.delete(
@@ -64,8 +64,7 @@ def delete(tag: TagName, tenant: Writer, app: CurrentApp) -> TagDeleted:
     they are, and fill the tag again: `connections` names them.
     """
     [name] = effective_tags(tenant, tag, None, default=False)
-    with app.db.begin() as tx:
-        ended = end_tag(tx, app, tenant, name)
+    ended = app.db.write(lambda tx: end_tag(tx, app, tenant, name))
     return TagDeleted(
         success=True,
         container_tag=name,

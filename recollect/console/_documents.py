@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
 
@@ -251,8 +252,7 @@ def apply(
         case "retry":
             done = 0
             for some in _parts(ids):
-                with app.db.begin() as tx:
-                    done += len(documents.reprocess(tx, tenant, ids=some))
+                done += len(app.db.write(partial(documents.reprocess, tenant=tenant, ids=some)))
         case "failed":
             done = _retry_failed(app, tenant)
         case "tag":
@@ -267,8 +267,8 @@ def apply(
         case "delete":
             done = 0
             for some in _parts(ids):
-                with app.db.begin() as tx:
-                    done += len(documents.delete_named(tx, tenant, some)[0])
+                gone, _ = app.db.write(partial(documents.delete_named, tenant=tenant, ids=some))
+                done += len(gone)
         case _:
             raise BadRequestError(ACTIONS)
     notice = {"done": "retry" if action == "failed" else action, "n": done}

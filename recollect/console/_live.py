@@ -21,7 +21,8 @@ from recollect.app import App
 from recollect.console._room import COOKIE, CurrentApp, CurrentKey, Reader, SignedInPage, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
 from recollect.events import outbox
-from recollect.events.streams import Events, Heartbeat, Stream, concerns
+from recollect.events.listener import Notice
+from recollect.events.streams import Events, Heartbeat, Stream, status_for
 from recollect.loop import tell_bug
 from recollect.model import Tenant
 from recollect.orgs import orgs
@@ -178,7 +179,7 @@ async def _documents(
             # Where there is always something new, nothing else comes to look at the session.
             if notice is None or not await heartbeat.holds():
                 return
-            if topic.id not in (None, notice.id) or not concerns(notice, topic.tenant, ()):
+            if not _shows(topic, notice):
                 continue
             yield _CHANGE
             await asyncio.sleep(SPACING.total_seconds())
@@ -188,14 +189,18 @@ async def _documents(
                 notice = source.get_nowait()
                 if notice is None:
                     return
-                again = again or (
-                    topic.id in (None, notice.id) and concerns(notice, topic.tenant, ())
-                )
+                again = again or _shows(topic, notice)
             if again:
                 yield _CHANGE
                 await asyncio.sleep(SPACING.total_seconds())
     finally:
         events.leave(source)
+
+
+def _shows(topic: Topic, notice: Notice) -> bool:
+    """Whether the notice changes what a page of the topic shows."""
+    is_of_it = topic.id in (None, notice.id)
+    return is_of_it and status_for(notice, topic.tenant, ()) is not None
 
 
 async def _looked_at(heartbeat: Heartbeat, topic: Topic, looks: Looks) -> AsyncGenerator[str]:

@@ -133,8 +133,8 @@ def forget(
         known = reading.get(tx, tenant, id)
     try:
         why = _reason(reason)
-        with app.db.begin() as tx:
-            gone = memories.forget(tx, tenant, known.tag, MemoryTarget(known.id), why)
+        target = MemoryTarget(known.id)
+        gone = app.db.write(lambda tx: memories.forget(tx, tenant, known.tag, target, why))
     except RequestError as error:
         return _page(request, app, tenant, id, typed={"reason": reason}, error=error)
     return RedirectResponse(f"{MEMORIES}/{gone.id}?done=forgotten", 303)

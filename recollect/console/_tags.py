@@ -99,9 +99,8 @@ def change(
             raise BadRequestError(f"title: at most {TITLE_LENGTH} characters")
         if len(context) > ENTITY_CONTEXT_LIMIT:
             raise BadRequestError(f"context: at most {ENTITY_CONTEXT_LIMIT:,} characters")
-        with app.db.begin() as tx:
-            wanted = {"title": title or None, "entity_context": context or None}
-            tags.patch(tx, tenant, name, wanted)
+        wanted = {"title": title or None, "entity_context": context or None}
+        app.db.write(lambda tx: tags.patch(tx, tenant, name, wanted))
     except RequestError as error:
         typed = {"title": title, "context": context}
         return _page(request, app, tenant, name, typed=typed, error=error)
@@ -191,8 +190,7 @@ def delete(
     request: Request, tenant: Writer, app: CurrentApp, name: Annotated[Text, Form()]
 ) -> Response:
     try:
-        with app.db.begin() as tx:
-            ended = end_tag(tx, app, tenant, name)
+        ended = app.db.write(lambda tx: end_tag(tx, app, tenant, name))
     except RequestError as error:
         return _question(request, app, tenant, name, error)
     told = address(TAGS, ended=name, n=ended.documents, c=len(ended.naming))

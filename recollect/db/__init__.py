@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -24,7 +24,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from recollect import log, loop
 from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
-from recollect.errors import SetupError, Unavailable
+from recollect.errors import Collided, SetupError, Unavailable
 
 
 class Tx(psycopg.Connection[DictRow]):
@@ -91,6 +91,8 @@ OLDER = (
 )
 AT_ONE_MOMENT = "begin isolation level repeatable read read only"
 ASK_AGAIN = 1.0
+TRIES = 5
+"""of a transaction that collides with others"""
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
 # Those who needed a connection report what its pool would.
@@ -182,6 +184,15 @@ class Database:
         """One transaction: commits at the end of the block, rolls back when it raises."""
         with self._placed("begin") as tx:
             yield tx
+
+    def write(self, work: Callable[[Tx], Answer]) -> Answer:
+        """What `work` answers in one transaction. Where that collides with another one, all of
+        `work` is done again, `TRIES` times at most, so it changes nothing but the database."""
+        for _ in range(TRIES - 1):
+            with suppress(Collided), self.begin() as tx:
+                return work(tx)
+        with self.begin() as tx:
+            return work(tx)
 
     def read(self, work: Callable[[Tx], Answer]) -> Answer:
         """What `work` answers in a transaction that may only read.

@@ -280,7 +280,8 @@ def _merged(row: Mapping[str, Any], new: NewDocument, joined: Joined | None) -> 
 def _twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
     """The same request a moment ago, still unfinished unless the client says that it is a retry.
 
-    The same content under another name or path is no retry.
+    The same content under another name or path is no retry, nor is a file of an archive, which goes
+    with that. Of several it is the newest.
     """
     since = RETRIED if new.retried else "d.due_at is not null and " + RECENT
     lock(tx, tenant.id, ("content", new.content.hash.hex()))
@@ -294,7 +295,7 @@ def _twin(tx: Tx, tenant: Tenant, new: NewDocument) -> Document | None:
         "  %(date)s::timestamptz, %(forced)s::text, %(blob)s::text is null, %(blob_name)s::text,"
         "  %(blob_mime)s::text)"
         " and d.task_type = %(task)s and d.source = %(source)s and d.revision = 1"
-        " and " + since + " limit 1",
+        " and d.archive_id is null and " + since + " order by d.created_at desc limit 1",
         {
             **stored(new.content),
             "org": tenant.id,

@@ -17,7 +17,7 @@ from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._counts import take_off
 from recollect.documents._rows import COLUMNS, read, scope, stored
-from recollect.errors import Contended, PermissionDeniedError
+from recollect.errors import Collided, PermissionDeniedError
 from recollect.model import (
     Content,
     Document,
@@ -205,7 +205,7 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
 
 @contextmanager
 def _unless_taken(whose: str) -> Generator[None]:
-    """Raises Contended where another document took the customId since it was found free; a second
+    """Raises Collided where another document took the customId since it was found free; a second
     try finds that document."""
     try:
         yield
@@ -213,7 +213,7 @@ def _unless_taken(whose: str) -> Generator[None]:
         if error.diag.constraint_name != "documents_custom_id":
             raise
         told = f"another document took the customId of {whose}, in the tag that it comes to"
-        raise Contended(told) from None
+        raise Collided(told) from None
 
 
 def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Counter[int]:

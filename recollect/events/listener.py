@@ -1,4 +1,4 @@
-"""What happens to documents, as it happens: notices of a trigger (migration 0004)."""
+"""What happens to documents, as it happens: notices of triggers (migrations 0004 and 0058)."""
 
 import json
 import secrets
@@ -30,6 +30,8 @@ class Notice:
     tags: Sequence[str] | None
     at: int
     """milliseconds of the database's clock since 1970"""
+    before: Sequence[str] | None = None
+    """the tags that it had, if they are what changed"""
 
 
 class Watch:
@@ -81,4 +83,5 @@ def _notice(payload: str) -> Notice:
         kind=told["kind"],
         tags=told["tags"],
         at=told["at"],
+        before=told.get("before"),
     )

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from starlette.concurrency import run_in_threadpool
@@ -163,7 +164,19 @@ def _end(stream: Stream) -> None:
     stream.put_nowait(None)
 
 
-def concerns(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> bool:
+def status_for(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> str | None:
+    """The status of the document for the tenant, who asked for these tags; None: it is not told.
+    One that has left them is `deleted`."""
+    sees = _concerns(notice, tenant, tags)
+    if notice.before is None:
+        return notice.status if sees else None
+    saw = _concerns(replace(notice, tags=notice.before), tenant, tags)
+    if saw == sees:
+        return None
+    return notice.status if sees else "deleted"
+
+
+def _concerns(notice: Notice, tenant: Tenant, tags: Sequence[str]) -> bool:
     """Whether the tenant may see it and asked for it; in doubt, it may not."""
     if notice.org_id != tenant.id:
         return False

@@ -7,11 +7,13 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from math import isfinite
 from typing import Any, BinaryIO, Literal, cast
 
 from recollect import blobs, documents, extract
 from recollect.app import App
+from recollect.db import Tx
 from recollect.documents import DocumentChange, Joined, NewDocument, Unjoined
 from recollect.errors import BadRequestError, ConflictError, Contended, Issue, RequestError
 from recollect.fetch import parse_url
@@ -179,14 +181,7 @@ def put(app: App, tenant: Tenant, new: NewDocument, entity_context: str | None) 
     joined: Joined | None = None
     for _ in range(JOINS):
         try:
-            with app.db.begin() as tx:
-                id = DocumentId(orgs.random_id())
-                document = documents.add(tx, tenant, new, id, joined=joined)
-                if entity_context is not None:
-                    # Without a tag in the request the customId may have found one of any tag.
-                    named = new.tags if new.tagged else document.container_tags
-                    tags.ensure(tx, tenant.id, named, entity_context)
-            return document
+            return app.db.write(partial(_put, tenant, new, entity_context, joined))
         except Unjoined as found:
             joined = documents.join(found, new)
     raise ConflictError(
@@ -196,16 +191,30 @@ def put(app: App, tenant: Tenant, new: NewDocument, entity_context: str | None) 
     )
 
 
+def _put(
+    tenant: Tenant, new: NewDocument, entity_context: str | None, joined: Joined | None, tx: Tx
+) -> Document:
+    document = documents.add(tx, tenant, new, DocumentId(orgs.random_id()), joined=joined)
+    if entity_context is not None:
+        # Without a tag in the request the customId may have found one of any tag.
+        named = new.tags if new.tagged else document.container_tags
+        tags.ensure(tx, tenant.id, named, entity_context)
+    return document
+
+
 def change(
     app: App, tenant: Tenant, id: str, change: DocumentChange, entity_context: str | None = None
 ) -> Document:
     """Change a document, and the context of its tags that the tenant may touch; as
     `documents.update`."""
-    with app.db.begin() as tx:
+
+    def write(tx: Tx) -> Document:
         document = documents.update(tx, tenant, id, change)
         if change.tags or entity_context is not None:
             tags.ensure(tx, tenant.id, document.container_tags, entity_context)
-    return document
+        return document
+
+    return app.db.write(write)
 
 
 def take_file(app: App, tenant: Tenant, labels: Labels, sent: Sent) -> Document:

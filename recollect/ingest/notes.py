@@ -89,5 +89,4 @@ def _through(app: App, claims: Sequence[Claim], clock: Stopwatch) -> list[Change
         Finished(*work, timings=clock.timings)
         for work in zip(claims, read, chunks, entries, strict=True)
     ]
-    with app.db.begin() as tx:
-        return documents.finish_together(tx, works)
+    return app.db.write(lambda tx: documents.finish_together(tx, works))

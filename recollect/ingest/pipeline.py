@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from recollect import blobs, documents, extract
 from recollect.app import App
+from recollect.db import Tx
 from recollect.documents import NewMember, stretch
 from recollect.errors import (
     Contended,
@@ -174,7 +175,8 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
     with app.db.begin() as tx:
         lost = documents.lost_quotes(tx, claim, keep={chunk.hash for chunk in chunks})
     places = documents.places_of(lost, chunks)
-    with _stored(app, claim, extracted.members, spool) as members, app.db.begin() as tx:
+
+    def finish(tx: Tx) -> Changed:
         changed = documents.finish(
             tx,
             claim,
@@ -196,6 +198,9 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
                 new_texts=changed.embedded,
             )
         return changed
+
+    with _stored(app, claim, extracted.members, spool) as members:
+        return app.db.write(finish)
 
 
 def read(

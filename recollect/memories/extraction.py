@@ -245,7 +245,8 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
         raise HeldOff(told, code=MODEL_HELD_OFF, after=error.after) from None
     judged = judge(answer, batch, known, book.buckets, now=datetime.now(UTC))
     vectors = _vectors(app, [draft.text for draft in judged.drafts])
-    with app.db.begin() as tx:
+
+    def keep(tx: Tx) -> int:
         # What is gone by now is no evidence.
         there = extraction_queue.placed(tx, claim.document_id, [chunk.hash for chunk in batch])
         facts: list[Fact] = []
@@ -255,8 +256,11 @@ def _read(app: App, claim: DreamClaim, book: _Book, batch: Sequence[Chunk], paus
                 facts.append(_fact(claim, book, replace(draft, spans=spans), embedded))
         kept = memories.store(tx, claim.org_id, claim.document_id, book.tag, facts, read=there)
         extraction_queue.advance(tx, claim, lease=app.lease)
-    _count(len(batch), len(kept), judged)
-    return len(kept)
+        return len(kept)
+
+    number = app.db.write(keep)
+    _count(len(batch), number, judged)
+    return number
 
 
 def _vectors(app: App, texts: Sequence[str]) -> list[NDArray[Any] | None]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.app import App
+from recollect.db import Tx
 from recollect.index import vector_index
 from recollect.memories import finding, memories, reading
 from recollect.memories.finding import Compared, FoundMemory, NamedStanding
@@ -90,9 +91,12 @@ def forget(
 ) -> list[Memory]:
     """Forget them; what was corrected since it was found says something else now, and stays."""
     ids = [one.memory.id for one in found]
-    with app.db.begin() as tx:
+
+    def write(tx: Tx) -> list[Memory]:
         memories.hold(tx, tenant, tag)
         still = {one.id for one in reading.named(tx, tenant, tag, ids)}
         return memories.forget_these(
             tx, tenant, tag, [id for id in ids if id in still], reason, batch
         )
+
+    return app.db.write(write)

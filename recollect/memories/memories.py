@@ -89,7 +89,7 @@ def store(
             "select from documents d where d.id in (select %(own)s::text"
             " union select s.document_id from memory_sources s join memories m"
             "  on m.id = s.memory_id where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
-            "  and md5(m.content) = any(%(digests)s)) order by d.id for key share",
+            "  and md5(m.content) = any(%(digests)s))" + documents.ORDER + " for key share",
             {"own": document, "org": org, "tag": tag, "digests": _digests(facts)},
         )
     there = tx.execute(
@@ -476,7 +476,9 @@ def _meant(
         + matching
         + " union select m.id"
         + known
-        + "md5(m.content) = md5(%(becomes)s::text))) order by d.id for key share",
+        + "md5(m.content) = md5(%(becomes)s::text)))"
+        + documents.ORDER
+        + " for key share",
         parameters,
     )
     if becomes is None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.app import App
+from recollect.db import Tx
 from recollect.index import terms
 from recollect.memories import memories
 from recollect.memories.records import Correction, Fact, Memory, MemoryTarget
@@ -34,9 +35,12 @@ def add(
         replace(fact, weights=terms.weigh(tenant.id, fact.text), vector=vector)
         for fact, vector in zip(facts, vectors, strict=True)
     ]
-    with app.db.begin() as tx:
+
+    def write(tx: Tx) -> tuple[DocumentId, list[Memory]]:
         tags.ensure(tx, tenant.id, [tag])
         return memories.add(tx, tenant, tag, placed, DocumentId(random_id()))
+
+    return app.db.write(write)
 
 
 def correct(
@@ -48,8 +52,7 @@ def correct(
     """
     [vector] = _vectors(app, [correction.text])
     placed = replace(correction, weights=terms.weigh(tenant.id, correction.text), vector=vector)
-    with app.db.begin() as tx:
-        return memories.correct(tx, tenant, tag, target, placed)
+    return app.db.write(lambda tx: memories.correct(tx, tenant, tag, target, placed))
 
 
 def _vectors(app: App, texts: Sequence[str]) -> Sequence[NDArray[np.float32] | None]:

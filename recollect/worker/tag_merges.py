@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from recollect import documents, log
 from recollect.app import App
+from recollect.db import Tx
 from recollect.errors import Contended, RecollectError, Transient
 from recollect.loop import tell_bug
 from recollect.orgs import tags
@@ -24,29 +25,34 @@ def step(app: App) -> bool:
     A batch that fails is put off and tried again, some times, while other merges go on. Raises
     Unavailable when the database is.
     """
-    found: Merge | None = None
+    claimed: list[Merge] = []
+
+    def move(tx: Tx) -> None:
+        claimed.clear()
+        found = tags.claim_merge(tx)
+        if found is None:
+            return
+        claimed.append(found)
+        # Its connections come first, so that no sync brings the old tags back.
+        connections.retag(tx, found.org_id, found.sources, found.target)
+        moved, kept = documents.retag(
+            tx,
+            found.org_id,
+            found.sources,
+            found.target,
+            kept=found.kept,
+            until=found.created_at + ALONG,
+            limit=BATCH,
+        )
+        tags.advance_merge(tx, found, moved, kept, done=moved + len(kept) < BATCH)
+
     try:
-        with app.db.begin() as tx:
-            found = tags.claim_merge(tx)
-            if found is None:
-                return False
-            # Its connections come first, so that no sync brings the old tags back.
-            connections.retag(tx, found.org_id, found.sources, found.target)
-            moved, kept = documents.retag(
-                tx,
-                found.org_id,
-                found.sources,
-                found.target,
-                kept=found.kept,
-                until=found.created_at + ALONG,
-                limit=BATCH,
-            )
-            tags.advance_merge(tx, found, moved, kept, done=moved + len(kept) < BATCH)
+        app.db.write(move)
     except Exception as error:
-        if found is None or (isinstance(error, Transient) and not isinstance(error, Contended)):
+        if not claimed or (isinstance(error, Transient) and not isinstance(error, Contended)):
             raise
-        _put_off(app, found, error)
-    return True
+        _put_off(app, claimed[0], error)
+    return bool(claimed)
 
 
 def _put_off(app: App, merge: Merge, error: Exception) -> None:

@@ -5,7 +5,9 @@ import re
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
+from zipfile import ZipFile
 
 import httpx
 import pytest
@@ -14,7 +16,7 @@ from recollect import documents
 from recollect.app import App
 from recollect.db import Database
 from recollect.model import Org, Scope, Stage
-from recollect.worker.processing import drain
+from recollect.worker.processing import drain, process
 from tests.contract.calls import add, get, listed, refused, rows, upload
 from tests.fakes.embedder import WordEmbedder
 
@@ -33,6 +35,9 @@ REQUIRED_OF_LIST = {
     "id", "status", "type", "title", "summary", "customId", "metadata", "connectionId", "filepath",
     "createdAt", "updatedAt", "containerTags", "containerTag", "url", "processingStage",
 }  # fmt: skip
+
+AGAIN = {"x-stainless-retry-count": "1"}
+"""what the published clients say when they send a request again"""
 
 
 def test_an_added_document_can_be_read_the_moment_the_answer_is_there(client: httpx.Client):
@@ -336,6 +341,34 @@ class TestAddingAgain:
             assert client.delete(f"/v3/documents/{id}").status_code == 204
         assert not set(sent(1)) & {*first, *other}
 
+    @pytest.mark.parametrize("count", ["", "0", "00", "-1", "often"])
+    def test_what_does_not_say_so_is_no_retry(self, client: httpx.Client, app: App, count: str):
+        first = add(client, "the same")
+        drain(app)
+        headers = {"x-stainless-retry-count": count}
+        answer = client.post("/v3/documents", json={"content": "the same"}, headers=headers)
+        assert answer.json()["id"] != first
+
+    @pytest.mark.parametrize("headers", [{}, AGAIN])
+    def test_a_file_of_an_archive_is_never_the_one_that_was_uploaded(
+        self, client: httpx.Client, app: App, headers: dict[str, str]
+    ):
+        """It would go with the archive."""
+        packed = BytesIO()
+        with ZipFile(packed, "w") as archive:
+            archive.writestr("a.txt", "Owls hunt at night.")
+        whole = upload(client, "owls.zip", packed.getvalue()).json()["id"]
+        with app.db.begin() as tx:
+            [claim] = documents.claim(tx, lease=timedelta(minutes=1), limit=1, max_attempts=5)
+        process(app, claim)
+        [member] = [one["id"] for one in listed(client) if one["id"] != whole]
+
+        file = {"file": ("a.txt", b"Owls hunt at night.", "")}
+        sent = client.post("/v3/documents/file", files=file, headers=headers).json()["id"]
+        assert sent != member
+        client.delete(f"/v3/documents/{whole}").raise_for_status()
+        assert get(client, sent)["id"] == sent
+
 
 def test_a_file_keeps_the_quotation_marks_of_its_name(client: httpx.Client):
     file = {"file": ('it\'s "quoted" 100%.txt', b"Owls hunt at night.")}
@@ -469,6 +502,14 @@ class TestUpdate:
         answer = client.patch(f"/v3/documents/{id}", json={})
         assert answer.json() == {"id": id, "status": "done"}
         assert get(client, id) == before
+
+    def test_no_tags_are_refused_and_not_passed_over(self, client: httpx.Client):
+        id = add(client, containerTags=["a", "b"])
+        change = {"containerTags": [], "title": "Another"}
+        refused(client.patch(f"/v3/documents/{id}", json=change), 400, "containerTags")
+        assert get(client, id)["title"] is None
+        assert client.patch(f"/v3/documents/{id}", json={"containerTags": None}).status_code == 200
+        assert get(client, id)["containerTags"] == ["a", "b"]
 
     def test_a_taken_custom_id_is_refused(self, client: httpx.Client):
         add(client, "one", customId="one")

@@ -141,6 +141,29 @@ def test_only_what_the_key_may_see_and_the_query_asks_for(
     refused(wrong, 403)
 
 
+def test_a_document_that_leaves_the_tags_is_deleted_for_those_who_hear_of_them(
+    client: httpx.Client, limited: Callable[..., httpx.Client], app: App
+):
+    own = limited(tags=["a", "b"])
+    with (
+        listening(own) as events,
+        listening(own, containerTags="b") as asked,
+        listening(client) as all_of_it,
+    ):
+        id = add(client, containerTags=["a", "c"])
+        drain(app)
+        for tags in (["b"], ["c"], ["a"]):
+            change = {"containerTags": tags}
+            client.patch(f"/v3/documents/{id}", json=change).raise_for_status()
+        client.delete(f"/v3/documents/{id}").raise_for_status()
+
+        states(events, "done")
+        assert [next(events)["of status"] for _ in range(3)] == ["deleted", "done", "deleted"]
+        assert [next(asked)["of status"] for _ in range(2)] == ["done", "deleted"]
+        states(all_of_it, "done")
+        assert next(all_of_it)["of status"] == "deleted"
+
+
 def test_who_comes_back_is_told_what_happened_meanwhile(client: httpx.Client, app: App):
     with listening(client) as events:
         first = add(client, "one")

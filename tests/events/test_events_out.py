@@ -282,6 +282,30 @@ def test_a_limited_key_hears_only_of_its_tags(
     assert client.get("/v3/webhooks").json()["endpoints"][0]["id"] in (mine["id"], whole["id"])
 
 
+def test_a_document_that_leaves_the_tags_of_an_endpoint_is_deleted_for_it(
+    app: App,
+    client: httpx.Client,
+    tenant: Tenant,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    endpoint(events=["document.deleted"], containerTags=["a", "b"])
+    endpoint(events=["document.deleted"], url=f"{receiver.url}/whole")
+    with app.db.begin() as tx:
+        new = NewDocument(documents.text_content("one"), ["a", "c"])
+        id = documents.add(tx, tenant, new, DocumentId(random_id())).id
+    for tags in (["b", "c"], ["c"], ["d"]):
+        change = {"containerTags": tags}
+        client.patch(f"/v3/documents/{id}", json=change).raise_for_status()
+    webhooks.drain(app)
+    assert [(one.path, one.said["data"]) for one in receiver.came] == [
+        (
+            "/hook",
+            {"id": id, "status": "deleted", "connectionId": None, "containerTags": ["b"]},
+        )
+    ]
+
+
 def test_an_endpoint_that_is_limited_later_forgets_other_tags(
     app: App,
     tenant: Tenant,

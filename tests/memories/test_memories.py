@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -890,6 +891,43 @@ def test_who_ends_what_another_document_concluded_from_does_not_wait_for_its_end
         for thread in threads:
             thread.join(60)
     assert failures == []
+
+
+@pytest.mark.parametrize("how", ["corrected", "replaced"])
+def test_files_of_an_archive_are_locked_after_all_else_as_everywhere(
+    how: str, app: App, tenant: Tenant, org: Org, write: Callable[..., DocumentId]
+):
+    archive, file, other = write(), DocumentId("0" * 22), DocumentId("z" * 22)
+    with app.db.begin() as tx:
+        content = documents.text_content(STORY)
+        new = NewDocument(content, ["a"], archive_id=archive, archive_path="a.txt", filepath="a")
+        documents.add(tx, tenant, new, file)
+        documents.add(tx, tenant, NewDocument(content, ["a"], filepath="b"), other)
+    drain(app)
+    with app.db.begin() as tx:
+        [known] = draw(tx, org, file, "Herons eat frogs.")
+        assert draw(tx, org, other, "Herons eat frogs.") == [known]
+        [left] = draw(tx, org, archive, "Storks eat mice.")
+
+    def change() -> None:
+        with app.db.begin() as tx:
+            if how == "corrected":
+                target = MemoryTarget(id=known)
+                memories.correct(tx, tenant, "a", target, correction(org, "Herons eat eels."))
+            else:
+                span = Span(chunks[0].hash, 0, 7)
+                said = fact(org, "Herons eat frogs.", spans=[span], updates=left)
+                memories.store(tx, org.id, archive, "a", [said], read=[])
+
+    with app.db.begin() as tx:
+        chunks = documents.chunks(tx, tenant, archive)
+    with ThreadPoolExecutor(1) as pool:
+        with app.db.begin() as tx:
+            tx.execute("select from documents where id = %s for update", (other,))
+            changing = pool.submit(change)
+            eventually(lambda: waiting(app))
+            tx.execute("select from documents where id = %s for update nowait", (file,))
+        changing.result(60)
 
 
 def waiting(app: App) -> int:

@@ -264,8 +264,9 @@ def _whole(
 )
 def delete(space: Writes, body: Deletion, app: CurrentApp) -> DeletedOut:
     """Those of the namespace, with all of their tags, for good; what is not there is named."""
-    with app.db.begin() as tx:
-        gone, refused = documents.delete_named(tx, space.key, body.ids, inside=space.name)
+    gone, refused = app.db.write(
+        lambda tx: documents.delete_named(tx, space.key, body.ids, inside=space.name)
+    )
     return DeletedOut(
         count=len(gone),
         errors=[Refusal(id=id, error=in_words(error.message)) for id, error in refused.items()],

@@ -125,10 +125,9 @@ def get(
 def forget(space: Writes, body: Forgetting, app: CurrentApp) -> ForgottenOut:
     """By the id of any version. They are no longer found, but kept. The rest is done where some are
     refused."""
-    with app.db.begin() as tx:
-        done, refused = memories.forget_named(
-            tx, space.inside, space.name, body.ids, None, random_id()
-        )
+    done, refused = app.db.write(
+        lambda tx: memories.forget_named(tx, space.inside, space.name, body.ids, None, random_id())
+    )
     return ForgottenOut.of(done, refused)
 
 

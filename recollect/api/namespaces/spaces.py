@@ -127,9 +127,8 @@ def patch(space: Writes, app: CurrentApp, body: SpacePatch | None = None) -> Spa
     """The context guides documents added later; null clears it."""
     if body is None or not body.model_fields_set:
         raise BadRequestError("supportingContext: name it; null clears it")
-    with app.db.begin() as tx:
-        change = {"entity_context": body.supporting_context}
-        return SpaceOut.of(tags.patch(tx, space.inside, space.name, change))
+    change = {"entity_context": body.supporting_context}
+    return SpaceOut.of(app.db.write(lambda tx: tags.patch(tx, space.inside, space.name, change)))
 
 
 @router.delete(
@@ -163,8 +162,7 @@ def delete(
         return SpaceMoving(
             status="queued", operation_id=begun.id, namespace=space.name, move_to=target
         )
-    with app.db.begin() as tx:
-        ended = end_tag(tx, app, space.key, space.name)
+    ended = app.db.write(lambda tx: end_tag(tx, app, space.key, space.name))
     return SpaceDeleted(
         status="deleted",
         namespace=space.name,
