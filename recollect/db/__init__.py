@@ -23,6 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from recollect import log, loop
 from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
+from recollect.db.server_check import check_server, have_vectors
 from recollect.db.sessions import CONNECT_TIMEOUT, connect, line, settle
 from recollect.errors import SetupError, Unavailable
 
@@ -436,9 +437,9 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     """
     applied: list[str] = []
     with judging(), connect(psycopg.Connection, url) as session:
-        _check_server(session)
+        check_server(session)
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
-        _have_vectors(session)
+        have_vectors(session)
         with _permitted(session, "the list of migrations"):
             session.execute(
                 "create table if not exists migrations"
@@ -520,73 +521,6 @@ def scripts() -> list[tuple[str, bytes]]:
     folder = resources.files("recollect.db") / "migrations"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     return [(file.name.removesuffix(".sql"), file.read_bytes()) for file in files]
-
-
-def _check_encoding(session: psycopg.Connection[Any]) -> None:
-    encoding = session.info.parameter_status("server_encoding")
-    if encoding != "UTF8":
-        raise SetupError(
-            f"the database {session.info.dbname} has the encoding {encoding}, which does not keep"
-            " every text; make another with: create database NAME encoding 'UTF8' template"
-            " template0; `recollect backup` and `recollect restore` move what is in this one"
-        )
-
-
-def _have_vectors(session: psycopg.Connection[Any]) -> None:
-    """Raises SetupError where the types of pgvector are not to be had."""
-    role, database = session.info.user, session.info.dbname
-    try:
-        session.execute("create extension if not exists vector")
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise SetupError(
-            f"the role {role} may not create the extension vector; let a superuser run, in the"
-            f" database {database}: create extension vector"
-        ) from error
-    row = session.execute(
-        "select quote_ident(nspname) from pg_extension join pg_namespace on"
-        " pg_namespace.oid = extnamespace where extname = 'vector'"
-        " and to_regtype('vector') is null"
-    ).fetchone()
-    if row is not None:
-        raise SetupError(
-            f"the extension vector is in the schema {row[0]}, where the role {role} does not look;"
-            f' allow it to with: grant usage on schema {row[0]} to "{role}"; alter role "{role}" in'
-            f' database "{database}" set search_path = "$user", public, {row[0]}'
-        )
-
-
-def _is_older(pgvector: str) -> bool:
-    return tuple(int(part) for part in pgvector.split(".")[:2]) < (0, 8)
-
-
-def _check_server(session: psycopg.Connection[Any]) -> None:
-    if session.info.server_version < 150000:
-        raise SetupError(
-            f"PostgreSQL {session.info.server_version // 10000} is too old; 15 or later is needed"
-        )
-    _check_encoding(session)
-    row = session.execute(
-        "select default_version, installed_version from pg_available_extensions"
-        " where name = 'vector'"
-    ).fetchone()
-    if row is None:
-        raise SetupError("the database server has no pgvector; install pgvector 0.8 or later")
-    if _is_older(row[0]):
-        raise SetupError(f"pgvector {row[0]} is too old; 0.8 or later is needed")
-    if row[1] is not None and _is_older(row[1]):
-        raise SetupError(
-            f"pgvector {row[1]} is too old; 0.8 or later is needed, and the server has {row[0]}:"
-            " let a superuser run, in this database: alter extension vector update"
-        )
-    forgets = session.execute(
-        "select name from pg_settings where name in ('fsync', 'synchronous_commit')"
-        " and setting = 'off'"
-    ).fetchone()
-    if forgets is not None:
-        raise SetupError(
-            f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
-            f" what was acknowledged; set {forgets[0]} = on"
-        )
 
 
 def _quietly(tx: Tx, statement: str) -> None:

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
 from recollect.db import citus
+from recollect.errors import SetupError
 
 CONNECT_TIMEOUT = 10.0
 LINE = {
@@ -70,10 +71,20 @@ def settle(session: psycopg.Connection[Any], settings: Mapping[str, str] = NO_MO
     )
 
 
+def check_url(url: str) -> None:
+    """Raises SetupError, which does not quote it, for what is not a connection string."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        told = (
+            "RECOLLECT_DATABASE_URL is not a connection string such as"
+            " postgresql://ROLE:PASSWORD@HOST/DATABASE; in a password the signs % @ / : ? # are"
+            " written %25 %40 %2F %3A %3F %23"
+        )
+        raise SetupError(told) from None  # the error quotes the password
+
+
 def line(url: str) -> dict[str, Any]:
     """What a connection over a network is told of its patience, as far as its URL is silent."""
-    try:
-        said = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return {}  # whoever connects will say so
+    said = conninfo_to_dict(url)
     return {name: value for name, value in LINE.items() if name not in said}

@@ -3,13 +3,16 @@
 import uuid
 from collections.abc import Callable, Generator
 from datetime import timedelta
+from pathlib import Path
 from typing import LiteralString
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from typer.testing import CliRunner
 
+from recollect.cli import app as cli
 from recollect.db import Database, is_current, migrate
 from recollect.db.embedded import Embedded
 from recollect.db.sessions import connect
@@ -161,3 +164,37 @@ def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):
         [asked] = tx.execute("select current_setting('hnsw.ef_search') as ef_search")
     assert set_by.keys() <= {"application_name", "client_encoding"}
     assert asked == {"ef_search": "400"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://role:%zzhunter2@127.0.0.1/recollect",
+        "mysql://role:hunter2@127.0.0.1/recollect",
+        "postgresql://role:hunter2@127.0.0.1/recollect?hunter2=1",
+    ],
+)
+def test_what_is_no_connection_string_is_not_quoted(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each command ended with a traceback that told the password."""
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    for command in (["doctor"], ["keys", "list"], ["backup", str(tmp_path / "backup.zip")]):
+        told = CliRunner().invoke(cli, command)
+        said = f"{told.output}{told.exception}"
+        assert "RECOLLECT_DATABASE_URL is not a connection string" in said
+        assert "hunter2" not in said
+
+
+def test_doctor_says_why_the_database_does_not_answer(
+    theirs: Callable[[LiteralString], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    url = make_conninfo(theirs(""), password="another")
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    told = CliRunner().invoke(cli, ["doctor"])
+    assert "FAIL database: the database does not answer: " in told.output
+    assert "password authentication failed" in told.output
