@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Event
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -28,7 +29,7 @@ from recollect.app import (
     open_reranker_of,
     secret_keys,
 )
-from recollect.blobs import new_key, open_blobs
+from recollect.blobs import folder_of, new_key, open_blobs
 from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
@@ -414,12 +415,22 @@ def _names(_: Config) -> list[CheckResult]:
 
 
 def _disk(config: Config) -> list[CheckResult]:
-    folder = config.data_dir
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    told = f"{free / 1e9:.1f} GB free at {config.data_dir}, {os.cpu_count() or 1} cores"
-    return [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+    free, told = _room(config.data_dir)
+    told = f"{told}, {os.cpu_count() or 1} cores"
+    found = [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+    if config.blob_url is not None and (files := folder_of(config.blobs)) is not None:
+        free, told = _room(files)
+        found.append(CheckResult("disk of files", "ok" if free > LEAST_FREE else "FAIL", told))
+    return found
+
+
+def _room(folder: Path) -> tuple[int, str]:
+    """Bytes that are free where a folder is or will be, and the words for it."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    return free, f"{free / 1e9:.1f} GB free at {folder}"
 
 
 CHECKS = (
