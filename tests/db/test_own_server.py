@@ -4,12 +4,13 @@ import uuid
 from collections.abc import Callable, Generator
 from datetime import timedelta
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
 from typer.testing import CliRunner
 
 from recollect.cli import app as cli
@@ -107,6 +108,14 @@ def test_a_schema_that_the_url_names_is_that_of_all_sessions(
         assert row == {"there": True}
 
 
+def shown(session: psycopg.Connection[Any], *settings: str) -> dict[str, str]:
+    cursor = session.cursor(row_factory=tuple_row)
+    cursor.execute(
+        "select name, current_setting(name) from unnest(%s::text[]) as name", [list(settings)]
+    )
+    return dict(cursor.fetchall())
+
+
 def test_what_a_database_sets_for_its_sessions_changes_nothing(
     theirs: Callable[[LiteralString], str], postgres_url: str
 ):
@@ -125,9 +134,6 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
     }
     for setting, value in settings.items():
         by_superuser(postgres_url, "alter database {} set " + setting + " = " + value, name)
-    asked = " union all ".join(
-        f"select '{setting}', current_setting('{setting}')" for setting in settings
-    )
     migrate(url)
     with (
         Database(url, size=1, statement_timeout=timedelta(seconds=7)) as database,
@@ -138,9 +144,9 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
         assert made is not None
         assert made["created_at"].tzinfo is not None
         assert made["day"] == timedelta(days=1)
-        pooled = dict(map(dict.values, tx.execute(asked.encode()).fetchall()))
+        pooled = shown(tx, *settings)
     with connect(psycopg.Connection, url) as session:
-        alone = dict(session.execute(asked.encode()).fetchall())
+        alone = shown(session, *settings)
     ours = {
         "default_transaction_isolation": "read committed",
         "intervalstyle": "postgres",
