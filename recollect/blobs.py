@@ -107,6 +107,12 @@ def open_blobs(url: str, *, used: bool = False) -> Blobs:
     )
 
 
+def folder_of(url: str) -> Path | None:
+    """The folder that a URL names; None for a bucket."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
 def is_new(url: str) -> bool:
     """Whether it names a store without the note, which `identity` and `open_blobs` make in a
     folder, and a person in a bucket. Raises SetupError, and Unavailable for a bucket."""

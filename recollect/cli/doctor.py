@@ -3,17 +3,19 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Event
 from types import MappingProxyType
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import typer
+from psycopg.rows import dict_row
 
 from recollect import documents, encryption
 from recollect.app import (
@@ -27,15 +29,17 @@ from recollect.app import (
     open_reranker_of,
     secret_keys,
 )
-from recollect.blobs import new_key, open_blobs
+from recollect.blobs import folder_of, new_key, open_blobs
 from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
 from recollect.config import PREFIX, Config
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, Database, citus, is_current, lacking, migrate, versions
+from recollect.db import OLDER, Tx, citus, is_current, lacking, migrate, versions
 from recollect.db.embedded import Embedded, database
+from recollect.db.faults import judging
+from recollect.db.sessions import connect
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
@@ -168,6 +172,14 @@ def _settings(config: Config) -> list[tuple[str, str, bool]]:
     return found
 
 
+@contextmanager
+def _reading(url: str) -> Generator[Tx]:
+    """A transaction on the database. Raises Unavailable, which says why there is none: a pool would
+    try again, and not tell."""
+    with judging(), connect(Tx, url, row_factory=dict_row) as tx, tx.transaction():
+        yield tx
+
+
 # --- the checks ----------------------------------------------------------------------------------
 
 
@@ -175,17 +187,16 @@ def _database(config: Config) -> list[CheckResult]:
     kind = "embedded" if config.database_url is None else "configured"
     with database(config) as ensure:
         url = ensure()
-        with Database(url, size=1) as db:
-            with db.begin() as tx:
-                older = lacking(tx)
-            if older:
-                return [CheckResult("database", "warn", f"{kind}; {OLDER}")]
-            migrate(url)
-            with db.begin() as tx:
-                server, vector = versions(tx)
-                others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
-                told = f"{kind} PostgreSQL {server}, pgvector {vector}"
-                found = [CheckResult("database", "ok", told)]
+        with _reading(url) as tx:
+            older = lacking(tx)
+        if older:
+            return [CheckResult("database", "warn", f"{kind}; {OLDER}")]
+        migrate(url)
+        with _reading(url) as tx:
+            server, vector = versions(tx)
+            others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
+            told = f"{kind} PostgreSQL {server}, pgvector {vector}"
+            found = [CheckResult("database", "ok", told)]
     if config.database_url is None and Embedded(config.data_dir).is_shared:
         told = (
             "they belong to the user nobody, and so to every service that runs as nobody; make a"
@@ -205,11 +216,12 @@ def _replicas(config: Config) -> list[CheckResult]:
     if config.read_urls is None:
         return []
     with database(config, keep=False) as ensure:
-        db = open_database(config, ensure(), size=1)
+        url = ensure()
+        with _reading(url) as tx:
+            if lacking(tx):
+                return []
+        db = open_database(config, url, size=1)
         try:
-            with db.begin() as tx:
-                if lacking(tx):
-                    return []
             found = db.replicas()
             if any(one.state != "serves" for one in found):  # a slow start is none of its faults
                 Event().wait(1)
@@ -230,7 +242,7 @@ def _citus(config: Config) -> list[CheckResult]:
     if config.database_url is None:
         return []
     try:
-        with Database(config.database_url.get_secret_value(), size=1) as db, db.begin() as tx:
+        with database(config) as ensure, _reading(ensure()) as tx:
             found = citus.nodes(tx)
     except RecollectError:  # of which another line tells
         return []
@@ -246,11 +258,7 @@ def _citus(config: Config) -> list[CheckResult]:
 
 def _files(config: Config) -> list[CheckResult]:
     try:
-        with (
-            database(config, keep=False) as ensure,
-            Database(ensure(), size=1) as db,
-            db.begin() as tx,
-        ):
+        with database(config, keep=False) as ensure, _reading(ensure()) as tx:
             # The first start makes the folder.
             if not is_current(tx) or vector_index.read(tx) is None:
                 return []
@@ -266,11 +274,7 @@ def _files(config: Config) -> list[CheckResult]:
 def _embedder(config: Config) -> list[CheckResult]:
     change = SwitchProgress(None, 0, None, 0)
     try:
-        with (
-            database(config, keep=False) as ensure,
-            Database(ensure(), size=1) as db,
-            db.begin() as tx,
-        ):
+        with database(config, keep=False) as ensure, _reading(ensure()) as tx:
             if not is_current(tx):
                 return []
             change = model_switch.progress(tx)
@@ -411,12 +415,22 @@ def _names(_: Config) -> list[CheckResult]:
 
 
 def _disk(config: Config) -> list[CheckResult]:
-    folder = config.data_dir
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    told = f"{free / 1e9:.1f} GB free at {config.data_dir}, {os.cpu_count() or 1} cores"
-    return [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+    free, told = _room(config.data_dir)
+    told = f"{told}, {os.cpu_count() or 1} cores"
+    found = [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+    if config.blob_url is not None and (files := folder_of(config.blobs)) is not None:
+        free, told = _room(files)
+        found.append(CheckResult("disk of files", "ok" if free > LEAST_FREE else "FAIL", told))
+    return found
+
+
+def _room(folder: Path) -> tuple[int, str]:
+    """Bytes that are free where a folder is or will be, and the words for it."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    return free, f"{free / 1e9:.1f} GB free at {folder}"
 
 
 CHECKS = (

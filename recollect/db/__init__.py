@@ -17,13 +17,14 @@ from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 import pgvector.psycopg
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from recollect import log, loop
 from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
+from recollect.db.server_check import check_server, have_vectors
+from recollect.db.sessions import CONNECT_TIMEOUT, connect, line, settle
 from recollect.errors import Collided, SetupError, Unavailable
 
 
@@ -48,7 +49,7 @@ class Tx(psycopg.Connection[DictRow]):
         finally:
             self.prepare_threshold = None
         # Else it held for all that follows in the transaction. A failure ends it, too.
-        self.execute("set local plan_cache_mode to default")
+        self.execute("set local plan_cache_mode = force_custom_plan")
         return found
 
 
@@ -76,14 +77,6 @@ LOG = log.get("db")
 DUE = "recollect_due"
 """The channel that a transaction notifies when it made something due."""
 MIGRATION_LOCK = 0x5EC0_11EC
-CONNECT_TIMEOUT = 10.0
-LINE = {
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
-}
-"""How soon a network that swallows everything counts as a lost connection: a minute or so."""
 OLDER = (
     "written by an older Recollect. The next start of the service brings the schema up to date, and"
     " then the older one does not take it any more; to be able to go back, run `recollect backup`"
@@ -136,22 +129,23 @@ class Database:
             kwargs={
                 "autocommit": True,
                 "row_factory": dict_row,
-                # force_custom_plan: a generic plan cannot know how common a tag or a word is; where
-                # that does not matter, see `Tx.execute_planned`.
                 "prepare_threshold": None,
                 "connect_timeout": int(CONNECT_TIMEOUT),
                 **line(url),
                 "application_name": name,
-                # ef_search: of the 10 nearest of 100,000 entries, 400 finds 9.6; 100 finds 8.9.
-                "options": (
-                    "-c plan_cache_mode=force_custom_plan -c timezone=UTC -c jit=off"
-                    " -c hnsw.ef_search=400 -c hnsw.iterative_scan=relaxed_order"
-                    f" -c idle_in_transaction_session_timeout={_ms(idle_timeout)}"
-                    f" -c statement_timeout={_ms(statement_timeout)} {citus.OPTIONS}"
-                ),
             },
-            configure=cast("Callable[[Tx], None]", _register_vector_types),
+            configure=cast("Callable[[Tx], None]", self._configure),
         )
+        # force_custom_plan: a generic plan cannot know how common a tag or a word is; where that
+        # does not matter, see `Tx.execute_planned`.
+        # ef_search: of the 10 nearest of 100,000 entries, 400 finds 9.6; 100 finds 8.9.
+        self._settings = {
+            "plan_cache_mode": "force_custom_plan",
+            "hnsw.ef_search": "400",
+            "hnsw.iterative_scan": "relaxed_order",
+            "idle_in_transaction_session_timeout": str(_ms(idle_timeout)),
+            "statement_timeout": str(_ms(statement_timeout)),
+        }
         self._size = size
         self._places = threading.Semaphore(size)
         self._opened = False
@@ -233,6 +227,10 @@ class Database:
         finally:
             self._places.release()
 
+    def _configure(self, connection: psycopg.Connection[Any]) -> None:
+        settle(connection, self._settings)
+        pgvector.psycopg.register_vector(connection)
+
     def _until(self) -> float:
         return time.monotonic() + self._patience
 
@@ -304,12 +302,7 @@ class Database:
     @contextmanager
     def _session(self) -> Generator[psycopg.Connection[Any]]:
         """A connection that is not one of the pool."""
-        with (
-            judging(),
-            psycopg.connect(
-                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
-            ) as session,
-        ):
+        with judging(), connect(psycopg.Connection, self.url) as session:
             yield session
 
     def heed(self, wake: threading.Event, stop: threading.Event) -> None:
@@ -330,9 +323,7 @@ class Database:
     def listen(self) -> "NoticeListener":
         """A connection of its own that hears `notify`; the caller closes it."""
         with judging():
-            connection = psycopg.connect(
-                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(self.url)
-            )
+            connection = connect(psycopg.Connection, self.url)
             try:
                 connection.execute("listen recollect_due")
             except BaseException:
@@ -456,13 +447,11 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     cannot serve.
     """
     applied: list[str] = []
-    with (
-        judging(),
-        psycopg.connect(url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT)) as session,
-    ):
-        _check_server(session)
+    with judging(), connect(psycopg.Connection, url) as session:
+        check_server(session)
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
-        with _permitted(session, "the schema"):
+        have_vectors(session)
+        with _permitted(session, "the list of migrations"):
             session.execute(
                 "create table if not exists migrations"
                 " (name text primary key, applied_at timestamptz not null default now())"
@@ -501,10 +490,7 @@ def _permitted(session: psycopg.Connection[Any], what: str) -> Generator[None]:
 def migrate_new(url: str) -> None:
     """`migrate` a database that has no schema yet. Raises SetupError on one of an older Recollect:
     only the start of a service takes the way back to that."""
-    with (
-        judging(),
-        Tx.connect(url, connect_timeout=int(CONNECT_TIMEOUT), row_factory=dict_row) as tx,
-    ):
+    with judging(), connect(Tx, url, row_factory=dict_row) as tx:
         if lacking(tx):
             raise SetupError(f"the database was {OLDER}")
     migrate(url)
@@ -546,44 +532,6 @@ def scripts() -> list[tuple[str, bytes]]:
     folder = resources.files("recollect.db") / "migrations"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     return [(file.name.removesuffix(".sql"), file.read_bytes()) for file in files]
-
-
-def line(url: str) -> dict[str, Any]:
-    """What a connection over a network is told of its patience, as far as its URL is silent."""
-    try:
-        said = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return {}  # whoever connects will say so
-    return {name: value for name, value in LINE.items() if name not in said}
-
-
-def _check_server(session: psycopg.Connection[Any]) -> None:
-    if session.info.server_version < 150000:
-        raise SetupError(
-            f"PostgreSQL {session.info.server_version // 10000} is too old; 15 or later is needed"
-        )
-    row = session.execute(
-        "select default_version, installed_version from pg_available_extensions"
-        " where name = 'vector'"
-    ).fetchone()
-    if row is None:
-        raise SetupError("the database server has no pgvector; install pgvector 0.8 or later")
-    version = tuple(int(part) for part in str(row[1] or row[0]).split(".")[:2])
-    if version < (0, 8):
-        raise SetupError(f"pgvector {row[1] or row[0]} is too old; 0.8 or later is needed")
-    forgets = session.execute(
-        "select name from pg_settings where name in ('fsync', 'synchronous_commit')"
-        " and setting = 'off'"
-    ).fetchone()
-    if forgets is not None:
-        raise SetupError(
-            f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
-            f" what was acknowledged; set {forgets[0]} = on"
-        )
-
-
-def _register_vector_types(connection: psycopg.Connection[Any]) -> None:
-    pgvector.psycopg.register_vector(connection)
 
 
 def _quietly(tx: Tx, statement: str) -> None:

@@ -19,10 +19,11 @@ from recollect import log
 from recollect.errors import Contended, SetupError
 
 LOG = log.get("db")
-OPTIONS = (
-    "-c citus.propagate_set_commands=local -c citus.max_cached_conns_per_worker=4"
-    " -c citus.enable_deadlock_prevention=off"
-)
+SETTINGS = {
+    "citus.propagate_set_commands": "local",
+    "citus.max_cached_conns_per_worker": "4",
+    "citus.enable_deadlock_prevention": "off",
+}
 """Of each session: what `set local` says holds on the workers, too; connections to them are kept;
 and whoever changes several shards does not wait for all others who do: that they lock documents
 first, in one order, keeps them out of circles. To other servers these are words without a meaning.

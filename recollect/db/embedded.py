@@ -56,6 +56,7 @@ from recollect.db._server_process import (
 )
 from recollect.db.faults import judging
 from recollect.db.server_roles import HAND_OVER, SERVICE, SUPERUSER
+from recollect.db.sessions import check_url
 from recollect.errors import SetupError, Unavailable
 
 LOG = log.get("postgres")
@@ -521,6 +522,7 @@ def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], st
     """
     if config.database_url is not None:
         url = config.database_url.get_secret_value()
+        check_url(url)
         yield lambda: url
         return
     server = Embedded(config.data_dir)

@@ -52,7 +52,7 @@ LINE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-"""As `db.LINE`, with less patience: there are others to ask."""
+"""As `sessions.LINE`, with less patience: there are others to ask."""
 
 # What is committed was flushed before anyone saw it.
 _MARK = (

@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from recollect import db
 from recollect.db import Database, Tx
 from recollect.db.faults import judging
+from recollect.db.sessions import connect
 from recollect.errors import SetupError, Unavailable, code_of
 from recollect.index import missing_vectors
 from recollect.index.vector_index import (
@@ -264,13 +265,12 @@ def _session(database: Database) -> Generator[Tx]:
     """A connection without transactions: such an index is built in several."""
     with (
         judging("the vector index was not built"),
-        Tx.connect(
+        connect(
+            Tx,
             database.url,
-            autocommit=True,
+            {"maintenance_work_mem": "256MB"},
             row_factory=dict_row,
-            connect_timeout=10,
             application_name="recollect index",
-            options="-c statement_timeout=0 -c maintenance_work_mem=256MB",
         ) as session,
     ):
         yield session

@@ -33,6 +33,7 @@ from recollect.blobs import Blobs
 from recollect.db import Database, Tx
 from recollect.db.embedded import ONLY_CATALOG, superuser_url
 from recollect.db.faults import judging
+from recollect.db.sessions import connect
 from recollect.errors import Transient
 from recollect.loop import enduring
 from recollect.model import random_id
@@ -270,24 +271,22 @@ def _keeper(db: Database, session: Tx, data_dir: Path) -> Generator[Tx]:
     if url is None:
         yield session
         return
-    with _connected(url, ONLY_CATALOG) as keeper:
+    with _connected(url, options=ONLY_CATALOG) as keeper:
         yield keeper
 
 
 @contextmanager
-def _connected(url: str, more: str = "") -> Generator[Tx]:
+def _connected(url: str, **more: str) -> Generator[Tx]:
+    lock_timeout = str(int(LOCK_WAIT.total_seconds() * 1000))
     with (
         judging(),
-        Tx.connect(
+        connect(
+            Tx,
             url,
-            autocommit=True,
+            {"maintenance_work_mem": "256MB", "lock_timeout": lock_timeout},
             row_factory=dict_row,
-            connect_timeout=10,
             application_name="recollect purge",
-            options=(
-                "-c timezone=UTC -c statement_timeout=0 -c maintenance_work_mem=256MB"
-                f" -c lock_timeout={int(LOCK_WAIT.total_seconds() * 1000)} {more}"
-            ),
+            **more,
         ) as session,
     ):
         yield session

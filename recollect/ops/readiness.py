@@ -2,11 +2,13 @@
 
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from recollect.app import App
+from recollect.blobs import folder_of
+from recollect.config import Config
 from recollect.db import Tx
 from recollect.ops import canary
 from recollect.ops.canary import Fate
@@ -17,7 +19,7 @@ MISSED = 3
 """Canaries that may be missing before nothing seems to work at all."""
 SLACK = timedelta(minutes=5)
 LEAST_FREE = 64 << 20
-"""bytes in the data folder below which nothing can be written for long"""
+"""bytes on a disk below which nothing can be written for long"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,14 @@ class ServiceHealth:
     reason: str | None
     canary: Fate | None
     free: int | None
-    """bytes on the disk of the data folder; None for a process that keeps nothing on its machine"""
+    """bytes on the disk of the data folder or of the folder of files, the fewer of both; None for a
+    process that keeps nothing on its machine"""
 
 
 def look(tx: Tx, app: App) -> ServiceHealth:
     """The database answers; has the disk room, does a stage of processing fail for reasons of its
     own, and did the last canary come through?"""
-    fate, free = canary.last(tx), _free(app.config.data_dir)
+    fate, free = canary.last(tx), _free(app.config)
     reason = metrics.failing(tx) or missing(fate, app.config.canary_interval) or full(free)
     return ServiceHealth(reason, fate, free)
 
@@ -46,11 +49,12 @@ def resting(app: App) -> str | None:
     return f"of {len(found)} replicas, {', '.join(told)}" if told else None
 
 
-def _free(folder: Path) -> int | None:
-    try:
-        return shutil.disk_usage(folder).free
-    except FileNotFoundError:
-        return None
+def _free(config: Config) -> int | None:
+    found: list[int] = []
+    for folder in (config.data_dir, folder_of(config.blobs)):
+        with suppress(OSError):  # that the files are away is for the canary to say
+            found += [shutil.disk_usage(folder).free] if folder else []
+    return min(found, default=None)
 
 
 def full(free: int | None) -> str | None:

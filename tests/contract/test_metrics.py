@@ -19,6 +19,7 @@ from recollect import documents
 from recollect.app import App
 from recollect.blobs import open_blobs
 from recollect.cli.api import website
+from recollect.config import Config
 from recollect.db import Database
 from recollect.db.server_roles import SERVICE
 from recollect.documents import DocumentQuery, NewDocument
@@ -286,6 +287,17 @@ def test_a_full_disk_is_not_ready(client: httpx.Client, monkeypatch: pytest.Monk
 
     assert answer.status_code == 503
     assert answer.json()["reason"].startswith("the disk is full: ")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a disk without room")
+def test_a_full_disk_of_files_is_not_ready(app: App):
+    """Uploads were refused, and all was said to be well."""
+    full = Config(data_dir=app.config.data_dir, blob_url="file:///proc")
+    with TestClient(website(replace(app, config=full))) as http:
+        answer = http.get("/ready")
+
+    assert answer.status_code == 503
+    assert answer.json()["reason"] == "the disk is full: 0 MB free"
 
 
 def test_bad_documents_do_not_turn_it_red(client: httpx.Client, app: App):

@@ -51,7 +51,7 @@ def test_the_port_is_that_of_the_settings():
     text = CONTAINER.read_text()
 
     assert f"EXPOSE {port}\n" in text
-    assert f"'127.0.0.1', {port}" in text
+    assert f"int(os.environ.get('RECOLLECT_PORT') or {port})" in text
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from psycopg import sql
 from recollect import db
 from recollect.blobs import KEY, Blobs, is_whole
 from recollect.db import MIGRATION_LOCK, Tx, citus, machines
+from recollect.db.server_check import check_server, have_vectors
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.index import vector_index
 from recollect.ops.backup import _catalogue
@@ -78,6 +79,7 @@ def restore(
     check_schema(archive.manifest)
     brought = _Brought(blobs)
     with session(url) as tx:
+        check_server(tx)
         try:
             tx.execute("begin")
             tx.execute("set local maintenance_work_mem = '256MB'")
@@ -86,6 +88,7 @@ def restore(
             brought.begin()
             ended = _ended_since(tx, archive.manifest.made_at)
             _catalogue.drop_all(tx)
+            have_vectors(tx)
             citus.keep_apart(tx)
             _make_schema(tx, archive.manifest)
             strange = _load(tx, archive, tell)

@@ -9,8 +9,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from recollect import documents
-from recollect.db import CONNECT_TIMEOUT, MIGRATION_LOCK, Tx, citus, line
+from recollect.db import MIGRATION_LOCK, Tx, citus
 from recollect.db.faults import judged
+from recollect.db.sessions import connect
 from recollect.errors import SetupError, Unavailable
 
 PATIENCE = 30.0
@@ -23,19 +24,14 @@ def session(url: str) -> Generator[Tx]:
     """A connection of its own, in autocommit; what goes wrong with it is Unavailable, a refusal
     or a full disk of the server SetupError."""
     try:
-        with Tx.connect(
+        with connect(
+            Tx,
             url,
-            autocommit=True,
-            connect_timeout=int(CONNECT_TIMEOUT),
+            {"lock_timeout": "30s"},
             application_name="recollect-backup",
-            **line(url),
             row_factory=dict_row,
             prepare_threshold=None,
         ) as opened:
-            opened.execute(
-                "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0;"
-                " set lock_timeout = '30s'; set timezone = 'UTC'; set jit = off"
-            )
             yield opened
     except psycopg.errors.LockNotAvailable as error:
         raise SetupError("the database is in use; stop the service and try again") from error

@@ -1,0 +1,81 @@
+"""Whether a server, a database and a role are such that the service can live there."""
+
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from recollect.errors import SetupError
+
+
+def check_server(session: psycopg.Connection[Any]) -> None:
+    """Raises SetupError for a server or a database that does not do."""
+    cursor = session.cursor(row_factory=tuple_row)
+    if session.info.server_version < 150000:
+        raise SetupError(
+            f"PostgreSQL {session.info.server_version // 10000} is too old; 15 or later is needed"
+        )
+    _check_encoding(session)
+    row = cursor.execute(
+        "select default_version, installed_version from pg_available_extensions"
+        " where name = 'vector'"
+    ).fetchone()
+    if row is None:
+        raise SetupError("the database server has no pgvector; install pgvector 0.8 or later")
+    if _is_older(row[0]):
+        raise SetupError(f"pgvector {row[0]} is too old; 0.8 or later is needed")
+    if row[1] is not None and _is_older(row[1]):
+        raise SetupError(
+            f"pgvector {row[1]} is too old; 0.8 or later is needed, and the server has {row[0]}:"
+            " let a superuser run, in this database: alter extension vector update"
+        )
+    forgets = cursor.execute(
+        "select name from pg_settings where name in ('fsync', 'synchronous_commit')"
+        " and setting = 'off'"
+    ).fetchone()
+    if forgets is not None:
+        raise SetupError(
+            f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
+            f" what was acknowledged; set {forgets[0]} = on"
+        )
+
+
+def have_vectors(session: psycopg.Connection[Any]) -> None:
+    """Make the extension for vectors. Raises SetupError where its types are out of reach."""
+    role, database = session.info.user, session.info.dbname
+    try:
+        session.execute("create extension if not exists vector")
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SetupError(
+            f"the role {role} may not create the extension vector; let a superuser run, in the"
+            f" database {database}: create extension vector"
+        ) from error
+    row = (
+        session.cursor(row_factory=tuple_row)
+        .execute(
+            "select quote_ident(nspname) from pg_extension join pg_namespace on"
+            " pg_namespace.oid = extnamespace where extname = 'vector'"
+            " and to_regtype('vector') is null"
+        )
+        .fetchone()
+    )
+    if row is not None:
+        raise SetupError(
+            f"the extension vector is in the schema {row[0]}, where the role {role} does not look;"
+            f' allow it to with: grant usage on schema {row[0]} to "{role}"; alter role "{role}" in'
+            f' database "{database}" set search_path = "$user", public, {row[0]}'
+        )
+
+
+def _check_encoding(session: psycopg.Connection[Any]) -> None:
+    encoding = session.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SetupError(
+            f"the database {session.info.dbname} has the encoding {encoding}, which does not keep"
+            " every text; make another with: create database NAME encoding 'UTF8' template"
+            " template0; `recollect backup` and `recollect restore` move what is in this one"
+        )
+
+
+def _is_older(pgvector: str) -> bool:
+    return tuple(int(part) for part in pgvector.split(".")[:2]) < (0, 8)

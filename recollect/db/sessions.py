@@ -1,0 +1,90 @@
+"""How a session with the database begins: with our settings, whatever its role, its database or a
+pooler in front of it would have them be, and over a line that counts as lost when it is silent."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import Jsonb
+
+from recollect.db import citus
+from recollect.errors import SetupError
+
+CONNECT_TIMEOUT = 10.0
+LINE = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How soon a network that swallows everything counts as a lost connection: a minute or so."""
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "client_encoding": "UTF8",
+        "datestyle": "ISO",
+        "intervalstyle": "postgres",
+        "standard_conforming_strings": "on",
+        "timezone": "UTC",
+        "default_transaction_isolation": "read committed",
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "idle_session_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+        "transaction_timeout": "0",  # unknown to servers before 17
+        "jit": "off",
+    }
+    | citus.SETTINGS
+)
+"""Of every session: what values look like, what a transaction is, and no limits of time."""
+NO_MORE: Mapping[str, str] = MappingProxyType({})
+
+Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
+
+
+def connect(
+    kind: type[Connection], url: str, settings: Mapping[str, str] = NO_MORE, **more: Any
+) -> Connection:
+    """A session in autocommit, settled; the caller closes it. `more` goes to psycopg."""
+    session = kind.connect(
+        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url), **more
+    )
+    try:
+        settle(session, settings)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def settle(session: psycopg.Connection[Any], settings: Mapping[str, str] = NO_MORE) -> None:
+    """Make `SETTINGS` and others those of a session in autocommit.
+
+    Not by `options` when it begins: those of the URL would be lost, and PgBouncer refuses or drops
+    them.
+    """
+    session.execute(
+        "select set_config(key, value, false) from jsonb_each_text(%s)"
+        " where key <> 'transaction_timeout' or current_setting(key, true) is not null",
+        (Jsonb({**SETTINGS, **settings}),),
+    )
+
+
+def check_url(url: str) -> None:
+    """Raises SetupError, which does not quote it, for what is not a connection string."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        told = (
+            "RECOLLECT_DATABASE_URL is not a connection string such as"
+            " postgresql://ROLE:PASSWORD@HOST/DATABASE; in a password the signs % @ / : ? # are"
+            " written %25 %40 %2F %3A %3F %23"
+        )
+        raise SetupError(told) from None  # the error quotes the password
+
+
+def line(url: str) -> dict[str, Any]:
+    """What a connection over a network is told of its patience, as far as its URL is silent."""
+    said = conninfo_to_dict(url)
+    return {name: value for name, value in LINE.items() if name not in said}

@@ -1,0 +1,206 @@
+"""A PostgreSQL that others set up: what it says of sessions, and what a start says of it."""
+
+import uuid
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+from typer.testing import CliRunner
+
+from recollect.cli import app as cli
+from recollect.db import Database, is_current, migrate
+from recollect.db.embedded import Embedded
+from recollect.db.sessions import connect
+from recollect.errors import SetupError
+from recollect.model import Plan
+from recollect.orgs import orgs
+
+pytestmark = pytest.mark.one_server
+ROLE = "stranger"
+
+
+def by_superuser(url: str, statement: LiteralString, *names: str) -> None:
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+@pytest.fixture
+def theirs(server: Embedded | None, postgres_url: str) -> Generator[Callable[[LiteralString], str]]:
+    """Makes an empty database of a role without rights on the server; returns the role's URL."""
+    if server is None:
+        pytest.skip("needs the superuser of a server of ours")
+    made: list[str] = []
+
+    def make(more: LiteralString = "") -> str:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        by_superuser(
+            postgres_url, "create database {} owner {} template template0 " + more, name, ROLE
+        )
+        made.append(name)
+        return make_conninfo(postgres_url, dbname=name, user=ROLE, password=ROLE)
+
+    by_superuser(postgres_url, "create role {} login password 'stranger'", ROLE)
+    yield make
+    for name in made:
+        by_superuser(postgres_url, "drop database {} with (force)", name)
+    by_superuser(postgres_url, "drop role {}", ROLE)
+
+
+def of_superuser(postgres_url: str, url: str) -> str:
+    return make_conninfo(postgres_url, dbname=str(conninfo_to_dict(url)["dbname"]))
+
+
+def test_a_role_that_may_not_make_the_extension_is_told_who_may(
+    theirs: Callable[[LiteralString], str], postgres_url: str
+):
+    url = theirs("")
+    with pytest.raises(SetupError, match=r"superuser run, in the database .*: create extension"):
+        migrate(url)
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    assert migrate(url)
+
+
+def test_an_extension_in_a_schema_of_its_own(
+    theirs: Callable[[LiteralString], str], postgres_url: str
+):
+    """As some providers have it."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(admin, "create schema extensions")
+    by_superuser(admin, "create extension vector schema extensions")
+    with pytest.raises(SetupError, match="in the schema extensions, where the role") as refused:
+        migrate(url)
+    by_superuser(admin, "grant usage on schema extensions to {}", ROLE)
+    told = str(refused.value).rpartition("; ")[2]
+    with psycopg.connect(admin, autocommit=True) as session:
+        session.execute(told.encode())
+    assert migrate(url)
+    with Database(url, size=1) as database, database.begin() as tx:
+        assert orgs.create(tx, "acme", Plan.FREE).name == "acme"
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_an_encoding_that_does_not_keep_every_text_is_refused(
+    theirs: Callable[[LiteralString], str], encoding: LiteralString
+):
+    url = theirs("encoding " + encoding + " lc_collate 'C' lc_ctype 'C'")
+    with pytest.raises(SetupError, match=f"has the encoding {encoding}"):
+        migrate(url)
+
+
+def test_a_schema_that_the_url_names_is_that_of_all_sessions(
+    theirs: Callable[[LiteralString], str], postgres_url: str
+):
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    by_superuser(url, "create schema mine")
+    url = make_conninfo(url, options="-c search_path=mine,public")
+    assert migrate(url)
+    with Database(url, size=1) as database, database.begin() as tx:
+        assert is_current(tx)
+        row = tx.execute("select to_regclass('mine.documents') is not null as there").fetchone()
+        assert row == {"there": True}
+
+
+def shown(session: psycopg.Connection[Any], *settings: str) -> dict[str, str]:
+    cursor = session.cursor(row_factory=tuple_row)
+    cursor.execute(
+        "select name, current_setting(name) from unnest(%s::text[]) as name", [list(settings)]
+    )
+    return dict(cursor.fetchall())
+
+
+def test_what_a_database_sets_for_its_sessions_changes_nothing(
+    theirs: Callable[[LiteralString], str], postgres_url: str
+):
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    name = str(conninfo_to_dict(url)["dbname"])
+    settings: dict[LiteralString, LiteralString] = {
+        "default_transaction_isolation": "'serializable'",
+        "datestyle": "'SQL, DMY'",
+        "intervalstyle": "'iso_8601'",
+        "timezone": "'Asia/Tokyo'",
+        "client_encoding": "'LATIN1'",
+        "statement_timeout": "'5min'",
+        "lock_timeout": "'5min'",
+        "idle_session_timeout": "'5min'",
+    }
+    for setting, value in settings.items():
+        by_superuser(postgres_url, "alter database {} set " + setting + " = " + value, name)
+    migrate(url)
+    with (
+        Database(url, size=1, statement_timeout=timedelta(seconds=7)) as database,
+        database.begin() as tx,
+    ):
+        orgs.create(tx, "acme", Plan.FREE)
+        made = tx.execute("select created_at, interval '1 day' as day from orgs").fetchone()
+        assert made is not None
+        assert made["created_at"].tzinfo is not None
+        assert made["day"] == timedelta(days=1)
+        pooled = shown(tx, *settings)
+    with connect(psycopg.Connection, url) as session:
+        alone = shown(session, *settings)
+    ours = {
+        "default_transaction_isolation": "read committed",
+        "intervalstyle": "postgres",
+        "timezone": "UTC",
+        "client_encoding": "UTF8",
+        "lock_timeout": "0",
+        "idle_session_timeout": "0",
+    }
+    for found, timeout in ((pooled, "7s"), (alone, "0")):
+        assert found.pop("datestyle").startswith("ISO")
+        assert found == ours | {"statement_timeout": timeout}
+
+
+def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):
+    """PgBouncer refuses `options`, or drops them."""
+    with Database(database_url, size=1) as database, database.begin() as tx:
+        set_by = {
+            row["name"]: row["source"]
+            for row in tx.execute("select name, source from pg_settings where source = 'client'")
+        }
+        [asked] = tx.execute("select current_setting('hnsw.ef_search') as ef_search")
+    assert set_by.keys() <= {"application_name", "client_encoding"}
+    assert asked == {"ef_search": "400"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://role:%zzhunter2@127.0.0.1/recollect",
+        "mysql://role:hunter2@127.0.0.1/recollect",
+        "postgresql://role:hunter2@127.0.0.1/recollect?hunter2=1",
+    ],
+)
+def test_what_is_no_connection_string_is_not_quoted(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each command ended with a traceback that told the password."""
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    for command in (["doctor"], ["keys", "list"], ["backup", str(tmp_path / "backup.zip")]):
+        told = CliRunner().invoke(cli, command)
+        said = f"{told.output}{told.exception}"
+        assert "RECOLLECT_DATABASE_URL is not a connection string" in said
+        assert "hunter2" not in said
+
+
+def test_doctor_says_why_the_database_does_not_answer(
+    theirs: Callable[[LiteralString], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    url = make_conninfo(theirs(""), password="another")
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    told = CliRunner().invoke(cli, ["doctor"])
+    assert "FAIL database: the database does not answer: " in told.output
+    assert "password authentication failed" in told.output
