@@ -17,7 +17,7 @@ _HALF = re.compile(
 
 def whole(message: bytes) -> bytes:
     """A JSON message that the SDK can parse: lone surrogates become U+FFFD, as elsewhere in the
-    API. What is no JSON stays as it is."""
+    API. What cannot be read stays as it came."""
     if _HALF.search(message) is None:
         return message
     try:
