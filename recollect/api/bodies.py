@@ -23,12 +23,15 @@ KB = 1024
 MB = 1024 * KB
 LARGEST = 80 * MB
 """Bytes of a body that holds content; single fields have tighter limits of their own."""
+MESSAGES = 50 * MB
+"""Bytes of an assistant's message. There is room for it and for what its tool then sends."""
 LISTS = 16 * MB
 """Bytes of a body that holds metadata, or many patterns, memories, questions or turns."""
 SMALL = MB
 """Bytes of any other body."""
 _LIMITS = (
-    (re.compile(r"/v3/documents(/batch|/file)?|/v4/conversations|/mcp|/console/add"), LARGEST),
+    (re.compile(r"/v3/documents(/batch|/file)?|/v4/conversations|/console/add"), LARGEST),
+    (re.compile(r"/mcp"), MESSAGES),
     (re.compile(r"/console/documents/[^/]+/edit"), LARGEST),
     (re.compile(r"/v3/documents/(?!list$|retry$|bulk$|documents$)[^/]+"), LARGEST),
     (re.compile(r"/ns/[^/]+/document(/.*)?"), LARGEST),

@@ -112,9 +112,14 @@ def add_batch(body: BatchAdd, tenant: Writer, app: CurrentApp, retried: SentAgai
 
 
 async def _form_names(request: Request) -> list[str]:
-    """Of what a form says twice, one would be lost, so it is refused."""
+    """Of what a form says twice, one would be lost, so it is refused. So are lists and objects
+    that the published clients spread over several fields: without its tag, a file would stand in
+    another."""
     form = await request.form()
     for name in form:
+        field, bracket, _ = name.partition("[")
+        if bracket and field in UPLOAD_FIELDS - {"file"}:
+            raise BadRequestError(f"{name}: send lists and objects as JSON text, in {field}")
         if len(form.getlist(name)) > 1:
             raise BadRequestError(f"{name}: stands in the form twice")
     return list(form)

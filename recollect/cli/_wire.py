@@ -21,6 +21,9 @@ HEAD = 64 * 1024
 HEAD_WITHIN = 10.0
 """Seconds from the first byte of a head, or from the beginning of a connection, to its end; and how
 long the rest of a body comes in after it was refused."""
+IDLE = 75
+"""Seconds that a connection is kept for the next request: longer than clients and proxies keep it
+(up to a minute), so that none sends a request into one that we close."""
 WAITING = 512
 """Connections that wait for a head, in all."""
 WAITING_HERE = 128
@@ -83,9 +86,11 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.timeout_keep_alive = IDLE
         self.address: str | None = None
         self._begun = False
         """whether a request was ever whole"""
+        self._in_head = False
         self._deadline: asyncio.TimerHandle | None = None
         self._unread = 0
         """bytes since the parser last had something whole: a head, or a piece of a body"""
@@ -117,6 +122,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._wait()
 
     def on_message_begin(self) -> None:
+        self._in_head = True
         self._lines = 0
         super().on_message_begin()
 
@@ -132,6 +138,7 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.pipeline) >= AHEAD:
             raise httptools.HttpParserError("too many requests before the first is answered")
         self._go_on()
+        self._in_head = False
         self._unread = 0
         super().on_headers_complete()
         self._begun = True
@@ -145,6 +152,15 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before it was whole
             self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.timeout_keep_alive_task is None:
+            return
+        if self._in_head or self.cycle.more_body:
+            self._wait()
+        else:  # it is kept for the next request
+            CROWD.join(self, self.loop.time())
 
     def send_400_response(self, msg: str) -> None:
         if self._large:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recollect.errors import RequestError
 from recollect.mcp.inside import Inside
-from recollect.mcp.seam import Session
+from recollect.mcp.seam import Session, whole
 
 if TYPE_CHECKING:
     from recollect.mcp.server import Http
@@ -52,7 +52,7 @@ class Door:
         )
         http = await self._opened()
         # Of a body that breaks off or is refused the SDK would make an error of its own.
-        body = await Request(scope, receive).body()
+        body = whole(await Request(scope, receive).body())
         await http(scope, _after(body, receive), send)
 
     async def _opened(self) -> "Http":

@@ -1,8 +1,29 @@
 """What the tools need of the service, whichever way an assistant came."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from recollect.model import storable
+
+_HALF = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+"""One of two surrogates without the other, as JavaScript writes a text that it cut in an emoji."""
+
+
+def whole(message: bytes) -> bytes:
+    """A JSON message that the SDK can parse: lone surrogates become U+FFFD, as elsewhere in the
+    API. What cannot be read stays as it came."""
+    if _HALF.search(message) is None:
+        return message
+    try:
+        return json.dumps(storable(json.loads(message))).encode()
+    except (ValueError, RecursionError):
+        return message
 
 
 class ServiceApi(Protocol):

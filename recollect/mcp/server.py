@@ -1,10 +1,12 @@
 """The SDK's side: the protocol's words for the tools, and the two ways in."""
 
 import asyncio
+import io
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
 import mcp_types as types
@@ -22,7 +24,7 @@ from recollect import __version__, log
 from recollect.errors import RecollectError, RequestError, Transient, in_words
 from recollect.mcp import documents
 from recollect.mcp.documents import SCHEME, TEMPLATE, ListedAnswer
-from recollect.mcp.seam import Session
+from recollect.mcp.seam import Session, whole
 from recollect.mcp.tool import Tool
 from recollect.mcp.tools import TOOLS
 
@@ -43,8 +45,6 @@ INSTRUCTIONS = (
     " bring. Search it before answering about anything they may have collected, cite the source of"
     " what you use, and add what they ask you to remember."
 )
-LARGEST = 50 * 1024 * 1024
-"""Bytes of a message: what a content may have at most."""
 MARKDOWN = "text/markdown"
 
 Ctx = ServerRequestContext[Any, Any]
@@ -124,9 +124,9 @@ class Http:
             build(_session_of_request),
             json_response=True,
             stateless=True,
-            # The door has looked at Host and Origin.
+            # The door has looked at Host and Origin, the edge at the size.
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-            max_request_body_size=LARGEST,
+            max_request_body_size=sys.maxsize,
         )
         self.alive = asyncio.Event()
 
@@ -140,12 +140,22 @@ class Http:
         await self._manager.handle_request(scope, receive, send)
 
 
+class _Lines(io.TextIOWrapper):
+    """Messages as they come in; the SDK would pass over one that it cannot parse, unanswered."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        super().__init__(source, encoding="utf-8", errors="replace")
+
+    def readline(self, size: int = -1, /) -> str:
+        return whole(super().readline(size).encode()).decode()
+
+
 def serve_stdio(session: Session) -> None:
     """Answer the assistant that started this process, until it closes our standard input."""
     server = build(lambda ctx: session)
 
     async def run() -> None:
-        async with stdio_server() as (read, write):
+        async with stdio_server(anyio.wrap_file(_Lines(sys.stdin.buffer))) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     anyio.run(run)

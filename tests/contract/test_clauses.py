@@ -263,6 +263,14 @@ def test_a_field_of_a_form_comes_once(client: httpx.Client):
     assert listed(client) == []
 
 
+@pytest.mark.parametrize("name", ["containerTags[]", "metadata[a]"])
+def test_a_field_that_a_client_spread_is_refused(client: httpx.Client, name: str):
+    """As the published clients send lists and objects; the file would be kept without it."""
+    files = [("file", ("a.txt", b"one")), (name, (None, "a"))]
+    refused(client.post("/v3/documents/file", files=files), 400, f"{name}: send lists and objects")
+    assert listed(client) == []
+
+
 def test_a_compressed_body_is_refused_by_its_name(client: httpx.Client):
     body = gzip.compress(b'{"content": "A heron."}')
     for encoding in ("gzip", "utf-8, gzip"):

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from select import select
 from typing import Any, TypeVar
 
 import anyio
@@ -586,10 +587,11 @@ def test_garbage_is_refused(client: httpx.Client) -> None:
         assert answer.status_code == 400, body
 
 
+@pytest.mark.parametrize("text", ["heron " * 1_000_000, "ж" * 14_100_000], ids=["6MB", "28MB"])
 def test_a_document_may_be_as_large_as_elsewhere(
-    live_url: str, client: httpx.Client, key: str
+    text: str, live_url: str, client: httpx.Client, key: str
 ) -> None:
-    text = "heron " * 1_000_000  # 6 MB, above what the SDK takes by itself
+    """Above what the SDK takes by itself, and above what a request may hold were it escaped."""
 
     async def visit(assistant: Client) -> str:
         return (await call(assistant, "add", content=text, wait_seconds=0))["id"]
@@ -597,6 +599,46 @@ def test_a_document_may_be_as_large_as_elsewhere(
     id = talk(partial(over_http, live_url, key), visit)
 
     assert len(get(client, id)["content"]) == len(text)
+
+
+def test_a_message_that_is_too_large_is_refused_as_elsewhere(client: httpx.Client) -> None:
+    refused(client.post("/mcp", content=b" " * (50 * 2**20 + 1)), 400, "larger than 52,428,800")
+
+
+CUT = ["heron \\ud83e", "\\udda9 heron", "heron \\ud83e\\ud83e\\udda9"]
+"""Texts that JavaScript cut in an emoji, in JSON."""
+
+
+def asking(query: str) -> bytes:
+    arguments = f'{{"name": "search", "arguments": {{"query": "{query}"}}}}'
+    return f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {arguments}}}'.encode()
+
+
+@pytest.mark.parametrize("query", CUT)
+def test_a_text_cut_in_an_emoji_is_taken(query: str, client: httpx.Client) -> None:
+    headers = {**ACCEPT, "Content-Type": "application/json"}
+    answer = client.post("/mcp", content=asking(query), headers=headers)
+
+    assert answer.json()["result"]["isError"] is False
+
+
+def test_a_text_cut_in_an_emoji_is_answered_over_stdio(live_url: str, key: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "recollect", "mcp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"RECOLLECT_URL": live_url, "RECOLLECT_API_KEY": key},
+        cwd=Path(__file__).parents[2],
+        bufsize=0,
+    ) as assistant:
+        assert assistant.stdin is not None
+        assert assistant.stdout is not None
+        for message in (json.dumps(HELLO).encode(), *map(asking, CUT)):
+            assistant.stdin.write(message + b"\n")
+            assert select([assistant.stdout], [], [], 30)[0], f"no answer to {message!r}"
+            answer = json.loads(assistant.stdout.readline())
+            assert not answer["result"].get("isError")
+        assistant.stdin.close()
 
 
 def test_a_tag_of_any_spelling_comes_through_the_header(

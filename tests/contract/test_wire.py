@@ -1,8 +1,9 @@
 """Connections before there is a request: large heads, half ones, and too many of them."""
 
 import socket
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from select import select
 from urllib.parse import urlsplit
 
 import httpx
@@ -164,6 +165,32 @@ def test_who_waits_longest_makes_room_and_others_are_served(live_url: str):
     finally:
         for line in halves:
             line.close()
+
+
+def answered(url: str) -> socket.socket:
+    """A connection that is kept for the next request."""
+    line = line_to(url)
+    line.sendall(FULL)
+    answer = b""
+    while b"}" not in answer:
+        answer += line.recv(65_536)
+    return line
+
+
+@pytest.mark.usefixtures("crowded")
+def test_who_is_kept_longest_makes_room(live_url: str):
+    with ExitStack() as lines:
+        kept = [lines.enter_context(answered(live_url)) for _ in range(60)]
+        closed, _, _ = select(kept, [], [], 0)
+        assert closed[:30] == kept[:30]
+        kept[-1].sendall(FULL)
+        assert kept[-1].recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_kept_connection_has_a_deadline(live_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_wire, "IDLE", 0.3)
+    with answered(live_url) as line:
+        assert rest(line) == b""
 
 
 @pytest.mark.slow
