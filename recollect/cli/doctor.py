@@ -3,8 +3,8 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import typer
-from psycopg.rows import dict_row
 
 from recollect import documents, encryption
 from recollect.app import (
@@ -36,10 +35,8 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
 from recollect.config import PREFIX, Config
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, Tx, citus, is_current, lacking, migrate, versions
+from recollect.db import OLDER, citus, is_current, lacking, migrate, open_once, versions
 from recollect.db.embedded import Embedded, database
-from recollect.db.faults import judging
-from recollect.db.sessions import connect
 from recollect.errors import Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
@@ -172,14 +169,6 @@ def _settings(config: Config) -> list[tuple[str, str, bool]]:
     return found
 
 
-@contextmanager
-def _reading(url: str) -> Generator[Tx]:
-    """A transaction on the database. Raises Unavailable, which says why there is none: a pool would
-    try again, and not tell."""
-    with judging(), connect(Tx, url, row_factory=dict_row) as tx, tx.transaction():
-        yield tx
-
-
 # --- the checks ----------------------------------------------------------------------------------
 
 
@@ -187,12 +176,12 @@ def _database(config: Config) -> list[CheckResult]:
     kind = "embedded" if config.database_url is None else "configured"
     with database(config) as ensure:
         url = ensure()
-        with _reading(url) as tx:
+        with open_once(url) as tx:
             older = lacking(tx)
         if older:
             return [CheckResult("database", "warn", f"{kind}; {OLDER}")]
         migrate(url)
-        with _reading(url) as tx:
+        with open_once(url) as tx:
             server, vector = versions(tx)
             others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
             told = f"{kind} PostgreSQL {server}, pgvector {vector}"
@@ -217,7 +206,7 @@ def _replicas(config: Config) -> list[CheckResult]:
         return []
     with database(config, keep=False) as ensure:
         url = ensure()
-        with _reading(url) as tx:
+        with open_once(url) as tx:
             if lacking(tx):
                 return []
         db = open_database(config, url, size=1)
@@ -242,7 +231,7 @@ def _citus(config: Config) -> list[CheckResult]:
     if config.database_url is None:
         return []
     try:
-        with database(config) as ensure, _reading(ensure()) as tx:
+        with database(config) as ensure, open_once(ensure()) as tx:
             found = citus.nodes(tx)
     except RecollectError:  # of which another line tells
         return []
@@ -258,7 +247,7 @@ def _citus(config: Config) -> list[CheckResult]:
 
 def _files(config: Config) -> list[CheckResult]:
     try:
-        with database(config, keep=False) as ensure, _reading(ensure()) as tx:
+        with database(config, keep=False) as ensure, open_once(ensure()) as tx:
             # The first start makes the folder.
             if not is_current(tx) or vector_index.read(tx) is None:
                 return []
@@ -274,7 +263,7 @@ def _files(config: Config) -> list[CheckResult]:
 def _embedder(config: Config) -> list[CheckResult]:
     change = SwitchProgress(None, 0, None, 0)
     try:
-        with database(config, keep=False) as ensure, _reading(ensure()) as tx:
+        with database(config, keep=False) as ensure, open_once(ensure()) as tx:
             if not is_current(tx):
                 return []
             change = model_switch.progress(tx)

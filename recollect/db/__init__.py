@@ -439,6 +439,14 @@ def measure_index(tx: Tx) -> None:
     tx.execute("select measure_index()")
 
 
+@contextmanager
+def open_once(url: str) -> Generator[Tx]:
+    """A transaction on a connection of its own. Raises Unavailable, which says why there is none: a
+    pool would try again, and not tell."""
+    with judging(), connect(Tx, url, row_factory=dict_row) as tx, tx.transaction():
+        yield tx
+
+
 def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     """Bring the schema up to date; returns the names of the migrations applied now.
 
