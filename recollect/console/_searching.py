@@ -263,8 +263,8 @@ PARTS = {
     "Meaning": "Cosine of the vectors",
     "Window": "Words of the query within a few sentences",
     "Pairs": "Neighbouring words of the query next to each other",
-    "Conversation": "Words of the query in the best passages of the same conversation",
 }
+CONVERSATION = "Words of the query in the best passages of the same conversation"
 JUDGE = "What the reranker says, as far as it goes with the order of the search"
 TELLING = 0.1
 """A part that lifts or lowers a passage by less is not worth a word."""
@@ -285,9 +285,11 @@ class HitPassage:
         """What put it where it stands: name, lift, and what the name means."""
         parts = self.chunk.parts
         judge = [] if self.chunk.reranked is None else [("Reranker", parts.judge, JUDGE)]
-        lifts = (parts.words, parts.meaning, parts.window, parts.pairs, parts.conversation)
-        found = zip(PARTS.items(), lifts, strict=True)
-        return [*((name, lift, hint) for (name, hint), lift in found), *judge]
+        found = zip(
+            PARTS.items(), (parts.words, parts.meaning, parts.window, parts.pairs), strict=True
+        )
+        talk = [("Conversation", parts.conversation, CONVERSATION)] if parts.conversation else []
+        return [*((name, lift, hint) for (name, hint), lift in found), *talk, *judge]
 
     @property
     def why(self) -> str:

@@ -458,6 +458,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     with judging(), connect(psycopg.Connection, url) as session:
         check_server(session)
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+        citus.keep_apart(session)
         have_vectors(session)
         with _permitted(session, "the list of migrations"):
             session.execute(
@@ -466,7 +467,6 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
             )
         done = {row[0] for row in session.execute("select name from migrations").fetchall()}
         _refuse_newer(done)
-        citus.keep_apart(session)
         for name, script in scripts():
             if name in done:
                 continue

@@ -41,10 +41,13 @@ def check_server(session: psycopg.Connection[Any]) -> None:
 
 
 def have_vectors(session: psycopg.Connection[Any]) -> None:
-    """Make the extension for vectors. Raises SetupError where its types are out of reach."""
+    """Make the extension for vectors, unless it is there. Raises SetupError where its types are out
+    of reach."""
     role, database = session.info.user, session.info.dbname
     try:
-        session.execute("create extension if not exists vector")
+        # Citus would have the workers do so even where it is there, which its owner alone may.
+        if session.execute("select from pg_extension where extname = 'vector'").fetchone() is None:
+            session.execute("create extension if not exists vector")
     except psycopg.errors.InsufficientPrivilege as error:
         raise SetupError(
             f"the role {role} may not create the extension vector; let a superuser run, in the"

@@ -1359,6 +1359,12 @@ def test_a_search_splits_the_score(me: httpx.Client, app: App, tenant: Tenant):
     assert [one and one[1] for one in lifts] == ["Words", "Meaning", "Window", "Pairs"]
     assert "1 document in" in body(answer)
     assert "Only weak matches" not in body(answer)
+    turns = "user: The weir is open.\n\nassistant: {} herons came.\n\nuser: Good night."
+    for count in ("Seven", "No"):
+        add(app, tenant, turns.format(count), metadata={"topic": "talk"})
+    drain(app)
+    talk = me.get("/console/search", params={"q": "seven herons"})
+    assert any("Conversation" in part.text() for part in tree(talk).css(".scores > div"))
     weak = me.get("/console/search", params={"q": "zxqvbn"})
     assert "Only weak matches" in body(weak)
 
