@@ -1,6 +1,9 @@
 """Where the order depends on what is searched: the words of a tag, the turns of a conversation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from recollect import documents
 from recollect.app import App
@@ -61,6 +64,15 @@ def test_passages_of_other_documents_lift_each_other_by_nothing():
     told = [*found, Found("I pack.", 0.0, 0.3, "trip")]
 
     assert order("Lisbon", told)[:6] == order("Lisbon", found)
+
+
+@pytest.mark.parametrize("talking", [1, 2, 3])
+def test_passages_of_a_conversation_among_others_are_not_lifted_for_being_one(talking: int):
+    texts = [f"Lisbon {n}" for n in range(10, 50)]
+    found = [Found(text, 4.0 - n / 20, 0.9 - n / 200) for n, text in enumerate(texts)]
+    told = [replace(one, conversation=f"talk {one.text}") for one in found[-talking:]]
+
+    assert order("Lisbon", [*found[:-talking], *told]) == order("Lisbon", found)
 
 
 def points(text: str) -> float:
