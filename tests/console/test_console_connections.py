@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from recollect import connectors
 from recollect.app import App, secret_keys
+from recollect.config import ProviderSettings
 from recollect.connectors.oauth import Tokens
 from recollect.db import Tx
 from recollect.model import (
@@ -552,9 +553,7 @@ def test_repositories_are_picked_over_several_pages(
 
 
 def github_app(app: App, url: str) -> App:
-    given = app.config.providers["github"].model_copy(
-        update={"client_id": "id", "client_secret": SecretStr("secret"), "api_url": url}
-    )
+    given = ProviderSettings(client_id="id", client_secret=SecretStr("secret"), api_url=url)
     providers = {**app.config.providers, "github": given}
     return replace(app, config=app.config.model_copy(update={"providers": providers}))
 
