@@ -106,11 +106,7 @@ class ProviderSettings(EnvSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_file=".env",
-        env_ignore_empty=True,
-        extra="ignore",
-        frozen=True,
-        populate_by_name=True,
+        env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
     )
 
     client_id: str | None = Field(

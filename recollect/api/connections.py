@@ -418,8 +418,7 @@ def delete(
             raise _none(connection)
     else:
         found = [_connection(app, tenant, connection)]
-    with app.db.begin() as tx:
-        end(tx, app, tenant, found, with_documents=delete_documents)
+    app.db.write(lambda tx: end(tx, app, tenant, found, with_documents=delete_documents))
     gone = body.warned(Deleted(id=found[0].id, provider=found[0].provider))
     if app.config.python_client_arrays and _expects_array(language, version):
         return JSONResponse([gone.model_dump(by_alias=True)])

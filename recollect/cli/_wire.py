@@ -118,10 +118,11 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._unread > HEAD:
             self._too_large()
-        elif self._deadline is None and not self._answers():
+        elif not (self._deadline or self.timeout_keep_alive_task or self._answers()):
             self._wait()
 
     def on_message_begin(self) -> None:
+        self._unset_keepalive_if_required()
         self._in_head = True
         self._lines = 0
         super().on_message_begin()
@@ -151,7 +152,11 @@ class BoundedHttp(HttpToolsProtocol):
         self._unread = 0
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before it was whole
-            self._wait()
+            self._go_on()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+            CROWD.join(self, self.loop.time())
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -182,6 +187,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _wait(self) -> None:
         self._go_on()
+        self._unset_keepalive_if_required()
         self._deadline = self.loop.call_later(HEAD_WITHIN, self._late)
         CROWD.join(self, self.loop.time())
 

@@ -500,9 +500,12 @@ def confirm_end(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -
 def finish(id: PathId, tenant: Writer, app: CurrentApp, what: Annotated[str, Form()]) -> Response:
     if what not in ("all", "connection"):
         raise BadRequestError("what: all or connection")
-    with app.db.begin() as tx:
+
+    def write(tx: Tx) -> None:
         found = connections.get(tx, tenant, id)
         end(tx, app, tenant, [found], with_documents=what == "all")
+
+    app.db.write(write)
     done = "ended" if what == "all" else "detached"
     return RedirectResponse(f"{CONNECTIONS}?done={done}", 303)
 

@@ -39,6 +39,10 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 """Of every session: what values look like, what a transaction is, and no limits of time."""
 NO_MORE: Mapping[str, str] = MappingProxyType({})
+_SETTLE = (
+    "select set_config(key, value, false) from jsonb_each_text(%s)"
+    " where key <> 'transaction_timeout' or current_setting(key, true) is not null"
+)
 
 Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
 
@@ -58,17 +62,26 @@ def connect(
     return session
 
 
+async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:
+    """As `connect`, for an event loop."""
+    session = await psycopg.AsyncConnection.connect(
+        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url)
+    )
+    try:
+        await session.execute(_SETTLE, (Jsonb(dict(SETTINGS)),))
+    except BaseException:
+        await session.close()
+        raise
+    return session
+
+
 def settle(session: psycopg.Connection[Any], settings: Mapping[str, str] = NO_MORE) -> None:
     """Make `SETTINGS` and others those of a session in autocommit.
 
     Not by `options` when it begins: those of the URL would be lost, and PgBouncer refuses or drops
     them.
     """
-    session.execute(
-        "select set_config(key, value, false) from jsonb_each_text(%s)"
-        " where key <> 'transaction_timeout' or current_setting(key, true) is not null",
-        (Jsonb({**SETTINGS, **settings}),),
-    )
+    session.execute(_SETTLE, (Jsonb({**SETTINGS, **settings}),))
 
 
 def check_url(url: str) -> None:

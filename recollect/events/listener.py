@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from recollect.db.faults import judging
+from recollect.db.sessions import connect_async
 from recollect.model import OrgId
 
 KEEP = timedelta(seconds=60)
@@ -62,7 +63,7 @@ class Watch:
 async def watch(url: str) -> AsyncGenerator[Watch]:
     """Everything committed from now on is heard; raises Unavailable."""
     with judging():
-        connection = await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10)
+        connection = await connect_async(url)
     try:
         found = Watch(connection)
         await found.renew()

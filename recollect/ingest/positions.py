@@ -21,8 +21,10 @@ MESSAGE = re.compile(
     r"^[ \t>*_]{0,4}(user|assistant|system|tool|human|ai|bot|agent|customer)[*_]{0,2}[ \t]*:",
     re.IGNORECASE | re.MULTILINE,
 )
-TURN = re.compile(r"^(?:user|assistant|system|tool)(?: [^\n]{1,200}?)?: ", re.MULTILINE)
-"""as `POST /v4/conversations` writes messages, each with the name of who speaks if it has one"""
+TURN = re.compile(r"(?:\A|(?<=\n\n))(?:user|assistant|system|tool)(?: [^\n]{1,200}?)?: ")
+"""As `POST /v4/conversations` writes messages, each with the name of who speaks if it has one. All
+further lines of a message are indented."""
+NOT_INDENTED = re.compile(r"^[^ \n]", re.MULTILINE)
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
 SPANNING = ("page", "row", "cell", "time", "message")
@@ -104,10 +106,11 @@ def _title(line: str) -> str | None:
 
 
 def _messages(text: str) -> Sequence[int]:
-    """Where the messages of a conversation begin, in lines such as `user: …`; `user Ann: …` is one
-    only in a text that begins with a message."""
-    starts = {message.start() for message in find(MESSAGE, text)}
+    """Where the messages of a conversation begin: one that `POST /v4/conversations` wrote, or any
+    text with lines such as `user: …`."""
+    found = array("Q")
     if TURN.match(text):
-        starts |= {message.start() for message in find(TURN, text)}
-    found = array("Q", sorted(starts))
+        found.extend(message.start() for message in find(TURN, text))
+    if not found or len(found) < sum(1 for _ in find(NOT_INDENTED, text)):
+        found = array("Q", (message.start() for message in find(MESSAGE, text)))
     return found if len(found) >= FEWEST_MESSAGES else ()

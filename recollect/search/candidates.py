@@ -59,6 +59,8 @@ ROUND_VISITS = 20_000
 PRIOR = 10
 """Beside the entries of a tag so many usual ones count when it is asked how frequent a word is
 there: few alone say little."""
+NEARLY_ALL = 0.9
+"""The share of the organisation's entries above which a tag has all words as frequent as that."""
 CANDIDATES = 40
 """How many entries each side hands to the ranking; 100 find the same (docs/bench.md)."""
 DEEP = 2_000
@@ -161,8 +163,8 @@ class Candidates:
         if reach:
             in_scope = min(in_scope, sum(counted.get(number, 0) for number in reach))
         there = None
-        is_small = scope[1:] and 0 < in_scope <= EXACT_UP_TO
-        if is_small and self._shards == 1 and query.as_of is None:
+        is_part = scope[1:] and 0 < in_scope <= min(EXACT_UP_TO, NEARLY_ALL * total)
+        if is_part and self._shards == 1 and query.as_of is None:
             there = _as_in_scope(tx, tenant, scope, counted, groups)
         self._wanted = ranking.Wanted.of(words, groups, counted, total, there)
         self._words = terms.idf(groups, there or counted, total)
@@ -530,10 +532,14 @@ def _as_in_scope(
     given = {"org": tenant.id, "numbers": numbers, "scope": list(scope[1:])}
     rows = tx.execute(statements.WITHIN, given).fetchall()
     there = {row["number"]: row["entries"] for row in rows}
+    size = min(tags)
+    if len(tags) > 1:
+        [together] = tx.execute(statements.TOGETHER, given)
+        size = together["entries"]
     found = dict(counted)
     for number in numbers:
         usual = PRIOR * counted[number]
-        expected = (total * there.get(number, 0) + usual) / (min(tags) + PRIOR)
+        expected = (total * there.get(number, 0) + usual) / (size + PRIOR)
         found[number] = max(1, round(expected))
     return found
 

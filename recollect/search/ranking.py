@@ -378,6 +378,7 @@ def _pairs(read: Sequence[_Read]) -> list[float]:
 def _conversations(found: Sequence[Found]) -> list[float]:
     """How well the conversation of a passage fits by words, standardised; 0 where it is of none.
 
+    Fewer than `FEW` beside others are 0, too: they would be lifted for being of a conversation.
     What a turn is about is often said in others, as findings on LoCoMo show
     (docs/decisions/0050-conversations-and-tags.md).
     """
@@ -385,10 +386,10 @@ def _conversations(found: Sequence[Found]) -> list[float]:
     for one in found:
         if one.conversation is not None:
             points.setdefault(one.conversation, []).append(one.points)
-    if not points:
-        return [0.0] * len(found)
     fits = {name: sum(sorted(all, reverse=True)[:TOGETHER]) for name, all in points.items()}
     told = [fits[one.conversation] for one in found if one.conversation is not None]
+    if len(told) < min(FEW, len(found)):
+        return [0.0] * len(found)
     standardised = iter(_standardised(told))
     return [0.0 if one.conversation is None else next(standardised) for one in found]
 

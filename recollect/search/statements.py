@@ -111,6 +111,7 @@ WITHIN = sql.SQL(
     " join entries e on e.terms @> (%(scope)s::int4[] || c.number)"
     " where c.org_id = %(org)s and c.number = any(%(numbers)s) group by c.number"
 )
+TOGETHER = sql.SQL("select count(*) as entries from entries e where e.terms @> %(scope)s::int4[]")
 HOLDING = sql.SQL(
     "select e.document_id, e.hash, e.text from entries e join facets d on d.id = e.document_id"
     " where {held} and {condition} and {published}"

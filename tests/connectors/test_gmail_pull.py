@@ -263,7 +263,7 @@ def behind(
     given: dict[str, Any] = app.config.model_dump(exclude={"providers"}) | {
         "public_url": None,
         "providers": {
-            "gmail": GmailSettings(
+            "gmail": GmailSettings.model_construct(
                 client_id="id",
                 client_secret=SecretStr("secret"),
                 api_url=gmail.url,

@@ -37,7 +37,7 @@ def signer() -> Generator[Signer]:
 
 @pytest.fixture(scope="module")
 def address(app: App, signer: Signer) -> Generator[str]:
-    given = GmailSettings(
+    given = GmailSettings.model_construct(
         pubsub_audience=AUDIENCE,
         pubsub_service_account=ACCOUNT,
         pubsub_certs_url=signer.certs_url,

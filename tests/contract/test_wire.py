@@ -19,6 +19,11 @@ from tests.conftest import Service, eventually, free_port
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 FULL = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+EARLY = (
+    b"POST /v3/documents HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer no\r\n"
+    b"Content-Length: 100\r\n\r\n{"
+)
+"""Answered before the other 99 bytes of its body have come."""
 
 
 def line_to(url: str) -> socket.socket:
@@ -167,10 +172,10 @@ def test_who_waits_longest_makes_room_and_others_are_served(live_url: str):
             line.close()
 
 
-def answered(url: str) -> socket.socket:
+def answered(url: str, request: bytes = FULL) -> socket.socket:
     """A connection that is kept for the next request."""
     line = line_to(url)
-    line.sendall(FULL)
+    line.sendall(request)
     answer = b""
     while b"}" not in answer:
         answer += line.recv(65_536)
@@ -191,6 +196,25 @@ def test_a_kept_connection_has_a_deadline(live_url: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(_wire, "IDLE", 0.3)
     with answered(live_url) as line:
         assert rest(line) == b""
+
+
+def test_a_connection_whose_request_was_answered_before_it_was_whole_is_kept_as_long(
+    live_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_wire, "IDLE", 0.3)
+    monkeypatch.setattr(_wire, "HEAD_WITHIN", 600)
+    with answered(live_url, EARLY) as line:
+        line.sendall(b" " * 99)
+        assert rest(line) == b""
+
+
+def test_no_request_that_comes_with_the_rest_of_another_is_broken_off(
+    live_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_wire, "IDLE", 0.0)
+    with answered(live_url, EARLY) as line:
+        line.sendall(b" " * 99 + FULL)
+        assert rest(line).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.slow

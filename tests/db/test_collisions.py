@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import LiteralString
 
+import httpx
 import pytest
 
 from recollect import documents
@@ -15,6 +16,7 @@ from recollect.documents import NewDocument
 from recollect.errors import Collided
 from recollect.model import DocumentId, Status, Tenant, random_id
 from recollect.orgs import tags
+from recollect.sync import connections
 from recollect.worker import tag_merges
 from recollect.worker.processing import drain
 
@@ -113,3 +115,24 @@ def test_a_merge_that_collides_is_not_put_off(app: App, tenant: Tenant):
         assert tags.merge(tx, tenant, begun.id).finished_at is not None
         assert documents.get(tx, tenant, id).container_tags == ["b"]
     assert not tag_merges.step(app)
+
+
+@pytest.mark.parametrize("door", ["/v3/connections/{}", "/ns/a/connectors/{}"])
+def test_the_end_of_a_connection_that_collides_is_done_again(
+    app: App, tenant: Tenant, client: httpx.Client, door: str
+):
+    site = {"containerTags": ["a"], "metadata": {"startUrl": "http://127.0.0.1:9/"}}
+    connection = client.post("/v3/connections/web-crawler", json=site).json()["id"]
+    with app.db.begin() as tx:
+        new = NewDocument(documents.text_content("A heron."), ["a"])
+        id = documents.add(tx, tenant, new, DocumentId(random_id())).id
+        tx.execute(
+            "update documents set connection_id = %s, source_id = 's' where id = %s",
+            (connection, id),
+        )
+    with colliding_once(app.db, "documents", "new.connection_id is null"):
+        answer = client.delete(door.format(connection), params={"deleteDocuments": False})
+    assert answer.status_code == 200, answer.text
+    with app.db.begin() as tx:
+        assert documents.get(tx, tenant, id).connection_id is None
+        assert connections.find(tx, tenant) == []

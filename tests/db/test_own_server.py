@@ -1,5 +1,6 @@
 """A PostgreSQL that others set up: what it says of sessions, and what a start says of it."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Generator
 from datetime import timedelta
@@ -13,12 +14,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 from typer.testing import CliRunner
 
+from recollect import documents
 from recollect.cli import app as cli
 from recollect.db import Database, is_current, migrate
 from recollect.db.embedded import Embedded
 from recollect.db.sessions import connect
+from recollect.documents import NewDocument
 from recollect.errors import SetupError
-from recollect.model import Plan
+from recollect.events.listener import Notice, watch
+from recollect.model import DocumentId, Plan, Tenant
 from recollect.orgs import orgs
 
 pytestmark = pytest.mark.one_server
@@ -158,6 +162,28 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
     for found, timeout in ((pooled, "7s"), (alone, "0")):
         assert found.pop("datestyle").startswith("ISO")
         assert found == ours | {"statement_timeout": timeout}
+
+
+def test_what_a_database_sets_for_its_sessions_does_not_deafen_who_hears_of_documents(
+    theirs: Callable[[LiteralString], str], postgres_url: str
+):
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    name = str(conninfo_to_dict(url)["dbname"])
+    by_superuser(postgres_url, "alter database {} set client_encoding = 'LATIN1'", name)
+    migrate(url)
+
+    async def heard(database: Database, tenant: Tenant) -> list[Notice]:
+        async with watch(url) as told:
+            with database.begin() as tx:
+                new = NewDocument(documents.text_content("A note."), ["日本"])
+                documents.add(tx, tenant, new, DocumentId("one"))
+            return await told.next(timedelta(seconds=10))
+
+    with Database(url, size=1) as database:
+        with database.begin() as tx:
+            tenant = Tenant(orgs.create(tx, "acme", Plan.FREE).id)
+        assert [notice.tags for notice in asyncio.run(heard(database, tenant))] == [["日本"]]
 
 
 def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.api.conversations import turn
+from recollect.api.document_schemas import Message
 from recollect.ingest.chunk import split
 from recollect.ingest.positions import locate
 from recollect.model import Chunk, Extracted, Place
@@ -119,6 +121,35 @@ def test_words_before_a_colon_are_no_names_of_speakers():
     text = "How to begin\n\nuser guide: page 3\n\nsystem requirements: none"
 
     assert place_of(Extracted(text), 0, len(text)) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user name: Ann\nuser email: ann@acme\nuser id: 4",
+        "tool list: what we have\n\nA saw.\n\nsystem requirements: none",
+    ],
+)
+def test_a_text_that_begins_like_a_message_with_a_name_need_be_no_conversation(text: str):
+    assert place_of(Extracted(text), 0, len(text)) == {}
+
+
+def test_words_before_a_colon_are_no_names_in_a_conversation_without_names():
+    text = "user: hi\nassistant: you need\nsystem requirements: none\nuser: bye"
+
+    assert place_of(Extracted(text), text.index("bye"), len(text)) == {"message": 3}
+
+
+@given(st.lists(st.text(alphabet=" \n:user\u2028", max_size=40), min_size=2, max_size=5))
+def test_whatever_is_said_in_a_conversation_each_turn_is_one_message(said: list[str]):
+    turns = [turn(Message(role="user", content=f"He said\nuser: {one}")) for one in said]
+    text = "\n\n".join([*turns, "assistant Bo: the end"])
+
+    assert place_of(Extracted(text), text.index("the end"), len(text)) == {"message": len(said) + 1}
+
+
+def test_lines_that_are_all_indented_may_be_messages():
+    assert place_of(Extracted("  user: hi\n  assistant: hello"), 2, 5) == {"message": 1}
 
 
 def test_one_line_that_looks_like_a_message_makes_no_conversation():

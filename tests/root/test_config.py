@@ -86,6 +86,14 @@ def test_what_a_provider_alone_is_set_to_is_read_and_known(monkeypatch: pytest.M
     assert unknown() == [f"There is no setting {meant}S; did you mean {meant}?"]
 
 
+def test_what_is_no_setting_has_no_effect_as_is_said(monkeypatch: pytest.MonkeyPatch):
+    """Pub/Sub's variables have names of their own, without the provider's."""
+    monkeypatch.setenv("RECOLLECT_GMAIL_PUBSUB_AUDIENCE", "given")
+
+    assert len(unknown()) == 1
+    assert settings_of(load(), "gmail", GmailSettings).pubsub_audience is None
+
+
 def test_variables_of_other_programs_set_no_provider(monkeypatch: pytest.MonkeyPatch):
     for name in ("API_URL", "CLIENT_ID", "RECOLLECT_API_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/")

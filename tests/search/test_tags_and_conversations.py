@@ -1,12 +1,17 @@
 """Where the order depends on what is searched: the words of a tag, the turns of a conversation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
 
 from recollect import documents
 from recollect.app import App
+from recollect.db import Database, Tx
 from recollect.documents import NewDocument
 from recollect.model import DocumentId, Tenant, random_id
-from recollect.search import hybrid
+from recollect.search import hybrid, statements
 from recollect.search.hybrid import Query
 from recollect.search.ranking import Found
 from recollect.worker.processing import drain
@@ -25,6 +30,32 @@ def test_the_name_that_is_all_over_a_tag_does_not_decide_in_it(app: App, tenant:
     assert "Marta" in texts(app, tenant, Query("Marta's kayak", None))[0]
 
 
+class ListedTx(Tx):
+    """Its statements are kept."""
+
+    statements: ClassVar[list[object]] = []
+
+    def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
+        self.statements.append(query)
+        return super().execute(query, params, **how)
+
+
+@pytest.mark.one_server  # over several, words are counted in the organisation
+def test_words_are_not_counted_anew_in_a_tag_that_nearly_everything_carries(
+    app: App, tenant: Tenant
+):
+    """It took as long as the search itself, and gave the counts of the organisation."""
+    fill(app, tenant, "home", [f"Marta slept on day {n}." for n in range(19)])
+    fill(app, tenant, "away", ["Marta called."])
+    asked = ListedTx.statements
+    with Database(app.db.url, connections=ListedTx) as db:
+        for tag, is_counted in (("home", False), ("away", True)):
+            asked.clear()
+            db.read(lambda tx, tag=tag: hybrid.search(tx, tenant, Query("Marta", None, [tag])))
+
+            assert (statements.WITHIN in asked) is is_counted
+
+
 def test_a_word_that_a_tag_does_not_hold_finds_nothing_in_it(app: App, tenant: Tenant):
     fill(app, tenant, "others", [f"On day {n} a kayak was lent." for n in range(12)])
     fill(app, tenant, "marta", ["Marta called."])
@@ -34,12 +65,15 @@ def test_a_word_that_a_tag_does_not_hold_finds_nothing_in_it(app: App, tenant: T
 
 
 def test_of_two_tags_the_words_are_counted_where_both_are(app: App, tenant: Tenant):
-    fill(app, tenant, "marta", [f"Marta slept on day {n}." for n in range(20)], ["home"])
-    fill(app, tenant, "home", ["A kayak.", "Marta's kayak."], ["marta"])
+    """Each of them has many more passages than both together."""
+    fill(app, tenant, "marta", [f"It rained on day {n}." for n in range(60)])
+    fill(app, tenant, "home", [f"It snowed on day {n}." for n in range(60)])
+    notes = [f"Marta Lee of Porto slept on day {n}, Marta Lee of Porto." for n in range(20)]
+    fill(app, tenant, "marta", [*notes, "A kayak hangs there."], ["home"])
 
-    found = texts(app, tenant, Query("Marta kayak", None, tags=["marta", "home"]))
+    found = texts(app, tenant, Query("Marta Lee Porto kayak", None, tags=["marta", "home"]))
 
-    assert found[0] == "Marta's kayak."
+    assert found[0] == "A kayak hangs there."
 
 
 def test_a_turn_is_lifted_by_others_of_its_conversation():
@@ -61,6 +95,15 @@ def test_passages_of_other_documents_lift_each_other_by_nothing():
     told = [*found, Found("I pack.", 0.0, 0.3, "trip")]
 
     assert order("Lisbon", told)[:6] == order("Lisbon", found)
+
+
+@pytest.mark.parametrize("talking", [1, 2, 3])
+def test_passages_of_a_conversation_among_others_are_not_lifted_for_being_one(talking: int):
+    texts = [f"Lisbon {n}" for n in range(10, 50)]
+    found = [Found(text, 4.0 - n / 20, 0.9 - n / 200) for n, text in enumerate(texts)]
+    told = [replace(one, conversation=f"talk {one.text}") for one in found[-talking:]]
+
+    assert order("Lisbon", [*found[:-talking], *told]) == order("Lisbon", found)
 
 
 def points(text: str) -> float:

@@ -386,7 +386,7 @@ def test_the_pull_of_notices_outlives_all_of_them(ground: Ground, tmp_path: Path
     with FakePubSub() as pubsub:
         given: dict[str, Any] = ground.app.config.model_dump(exclude={"providers"}) | {
             "providers": {
-                "gmail": GmailSettings(
+                "gmail": GmailSettings.model_construct(
                     pubsub_subscription=SUBSCRIPTION,
                     pubsub_key_file=pubsub.key_file(tmp_path),
                     pubsub_api_url=pubsub.url,

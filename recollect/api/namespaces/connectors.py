@@ -371,10 +371,13 @@ def delete(
     """What it brought goes, too, unless `deleteDocuments` is false. Tokens and webhooks are taken
     back; one that is pending is called off."""
     refuse_slips(request, "deleteDocuments")
-    with app.db.begin() as tx:
+
+    def write(tx: Tx) -> Connection:
         found = _connection(tx, space, id)
         end(tx, app, space.key, [found], with_documents=delete_documents)
-    return ConnectorGone(id=found.id, deleted=True)
+        return found
+
+    return ConnectorGone(id=app.db.write(write).id, deleted=True)
 
 
 @router.post(
