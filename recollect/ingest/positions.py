@@ -22,7 +22,8 @@ MESSAGE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 TURN = re.compile(r"^(?:user|assistant|system|tool)(?: [^\n]{1,200}?)?: ", re.MULTILINE)
-"""as `POST /v4/conversations` writes messages, each with the name of who speaks if it has one"""
+"""as `POST /v4/conversations` writes messages, each with the name of who speaks if it has one, and
+further lines indented"""
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
 SPANNING = ("page", "row", "cell", "time", "message")
@@ -108,6 +109,7 @@ def _messages(text: str) -> Sequence[int]:
     only in a text that begins with a message."""
     starts = {message.start() for message in find(MESSAGE, text)}
     if TURN.match(text):
+        starts = {start for start in starts if text[start] not in " \t"}  # others are quoted
         starts |= {message.start() for message in find(TURN, text)}
     found = array("Q", sorted(starts))
     return found if len(found) >= FEWEST_MESSAGES else ()

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.api.conversations import turn
+from recollect.api.document_schemas import Message
 from recollect.ingest.chunk import split
 from recollect.ingest.positions import locate
 from recollect.model import Chunk, Extracted, Place
@@ -113,6 +115,13 @@ def test_messages_with_names_are_counted():
 
     assert place_of(Extracted(text), 0, len(text)) == {"message": 1, "messageEnd": 3}
     assert place_of(Extracted(text), text.index("hello"), len(text)) == {"message": 3}
+
+
+def test_messages_that_someone_quotes_are_not_counted():
+    text = turn(Message(role="user", content="My chat was\nuser: hi\n\nassistant: hello"))
+    text += "\n\n" + turn(Message(role="assistant", content="I see."))
+
+    assert place_of(Extracted(text), text.index("I see"), len(text)) == {"message": 2}
 
 
 def test_words_before_a_colon_are_no_names_of_speakers():
