@@ -128,8 +128,8 @@ def _with_texts(
         warnings.append(left_out("includeFullDocs", len(answer.hits) - len(fits)))
     if len(texts) < len(fits):
         warnings.append(
-            f"includeFullDocs: the texts of {len(fits) - len(texts)} documents are left out, which"
-            " changed while they were read; ask again"
+            "includeFullDocs: texts that changed while they were read are left out"
+            f" ({len(fits) - len(texts)}); ask again"
         )
     return Answer(
         [

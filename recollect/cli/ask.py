@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recollect.cli.client import ApiKey, AsJson, AsOf, Service, Url, open_service
-from recollect.cli.output import console, echo_json, fail, harmless, one_line, tell
+from recollect.cli.output import console, counted, echo_json, fail, harmless, one_line, tell
 from recollect.errors import Transient
 
 PASSAGE = 240
@@ -65,7 +65,8 @@ def ask(
     elif told["state"] != "answered":
         tell(ENDS.get(told["state"]) or f"No answer: {told['reason']}")
     if told["droppedCitations"]:
-        tell(f"{told['droppedCitations']} citations named nothing that was found; left out.")
+        number = counted(told["droppedCitations"], "citation")
+        tell(f"{number} named nothing that was found; left out.")
 
 
 async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -195,18 +195,18 @@ def restore(
     if done.strange:
         tell(f"left out, since they are not Recollect's: {', '.join(done.strange)}")
     if manifest.missing:
-        tell(f"{len(manifest.missing)} uploaded files were missing when the backup was made")
+        tell(f"missing when the backup was made: {counted(len(manifest.missing), 'uploaded file')}")
     if done.damaged:
         tell(
-            f"{len(done.damaged)} uploaded files were damaged when the backup was made:"
-            " `recollect verify` names their documents"
+            f"damaged when the backup was made: {counted(len(done.damaged), 'uploaded file')};"
+            " `recollect verify` names the documents"
         )
     if key_missing:
         tell(
             "the secret key of that installation is not here: what it sealed cannot be opened."
-            f" {closed} connections must be authorized again, and secrets among the settings set"
-            " again, unless you put its secret-key file into DATA_DIR, or its RECOLLECT_SECRET_KEY"
-            " behind this one's after a comma"
+            f" {counted(closed, 'connection')} must be authorized again, and secrets among the"
+            " settings set again, unless you put its secret-key file into DATA_DIR, or its"
+            " RECOLLECT_SECRET_KEY behind this one's after a comma"
         )
     if not kept:
         tell(

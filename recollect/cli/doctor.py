@@ -194,7 +194,7 @@ def _database(config: Config) -> list[CheckResult]:
         found.append(CheckResult("database files", "warn", told))
     if others:
         told = (
-            f"{others} connections are sealed with an older key; a running service seals them"
+            f"connections sealed with an older key: {others}; a running service seals them"
             " again, if RECOLLECT_SECRET_KEY still names that key behind the new one"
         )
         found.append(CheckResult("secret key", "warn", told))

@@ -15,8 +15,8 @@ LONGEST = 600.0
 AT_ONCE = 20
 """Questions that the service makes in one request."""
 NO_MORE = (
-    "no further document is there that has none made of it, and headings; a language model of the"
-    " service (RECOLLECT_LLM_URL) makes questions of any"
+    "every other document of the tag has one already, or has no headings; with a language model"
+    " (RECOLLECT_LLM_URL) the service makes questions of any document"
 )
 LARGEST = 16_000_000
 """Bytes of a file of questions."""
@@ -76,7 +76,7 @@ def evaluate(
             tell(f"{len(made)} made: {NO_MORE}")
         if as_json:
             echo_json({"questions": made})
-        else:
+        elif made:
             table(["question", "document"], [[one["question"], one["document"]] for one in made])
     elif export:
         _export(service, tag)

@@ -345,7 +345,7 @@ def _with_custom_id(
     if not named:
         return None
     if len(named) > 1 and named[0]["container_tags"][0] != tag:
-        raise ambiguous(custom_id)
+        raise ambiguous(custom_id, "name the containerTag, or use the id")
     return tx.execute(
         "select " + COLUMNS + ", d.content_hash, d.blob, d.blob_name, d.blob_mime,"
         " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"

@@ -339,12 +339,13 @@ def take_away(
     row = tx.execute(
         "select coalesce(sum(chunks + 1), 0) as rows from documents where id = any(%s)", (ids,)
     ).fetchone()
+    receipt = None if row is not None and row["rows"] > AT_ONCE else random_id()
     if by is not None and len(ids) > 1:
-        audit.record(tx, "documents.deleted", random_id(), org=org, documents=len(ids))
-    if row is not None and row["rows"] > AT_ONCE:
+        audit.record(tx, "documents.deleted", receipt, org=org, documents=len(ids))
+    if receipt is None:
         _hide(tx, ids, by)
         return Counter()
-    return take_out(tx, org, ids, by=by)
+    return take_out(tx, org, ids, by=by, receipt=receipt)
 
 
 def _hide(tx: Tx, ids: Sequence[DocumentId], by: KeyId | None) -> None:
@@ -388,10 +389,15 @@ def sweep(tx: Tx) -> int:
 
 
 def take_out(
-    tx: Tx, org: OrgId, ids: Sequence[DocumentId], *, by: KeyId | None = None
+    tx: Tx,
+    org: OrgId,
+    ids: Sequence[DocumentId],
+    *,
+    by: KeyId | None = None,
+    receipt: str | None = None,
 ) -> Counter[int]:
-    """Remove documents with their members, with a receipt; returns by how much `term_counts`
-    change."""
+    """Remove documents with their members, with a receipt, of that id if one is given; returns by
+    how much `term_counts` change."""
     ids = list(dict.fromkeys([*ids, *(member.id for member in members_of(tx, ids))]))
     lock_memories(tx, ids)
     delta = Counter[int]()
@@ -408,11 +414,13 @@ def take_out(
     ).fetchall()
     doom(tx, [row["blob"] for row in gone])
     if gone:
-        _receipt(tx, org, gone, by)
+        _receipt(tx, receipt or random_id(), org, gone, by)
     return delta
 
 
-def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | None) -> None:
+def _receipt(
+    tx: Tx, id: str, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | None
+) -> None:
     """Note that documents were deleted, without a word of them: their ids are random."""
     tx.execute(
         "with receipt as (insert into receipts (id, org_id, key_id, documents, chunks, files)"
@@ -421,7 +429,7 @@ def _receipt(tx: Tx, org: OrgId, gone: Sequence[Mapping[str, Any]], by: KeyId | 
         " select sha256(convert_to(document, 'UTF8')), receipt.id"
         " from receipt, unnest(%(ids)s::text[]) as document",
         {
-            "id": random_id(),
+            "id": id,
             "org": org,
             "key": by,
             "documents": len(gone),

@@ -186,8 +186,9 @@ def unknown(id: str) -> NotFoundError:
     return NotFoundError("Document not found", f"no document {id!r}")
 
 
-def ambiguous(custom_id: str) -> AmbiguousError:
+def ambiguous(
+    custom_id: str, advice: str = "use the id that the service gave it"
+) -> AmbiguousError:
     return AmbiguousError(
-        "Ambiguous customId",
-        f"several documents have the customId {custom_id!r}; name the containerTag, or use the id",
+        "Ambiguous customId", f"several documents have the customId {custom_id!r}; {advice}"
     )

@@ -39,6 +39,9 @@ NAMES: Mapping[str, str] = {
     "documentLimit": "document_limit",
 }
 """What the API, and the command line behind stdio, call the arguments of the tools."""
+_USE_ITS_ID = re.compile(
+    r"name the containerTag, or use the id|use the id that the service gave it"
+)
 _FIELD = re.compile(r"(?<!\S)(--tag|[A-Za-z]+)(?=(?:[.\[][^\s:]*)?: )")
 INSTRUCTIONS = (
     "Recollect holds the user's own documents: notes, files, pages, and what connected sources"
@@ -201,7 +204,7 @@ def advice(error: RecollectError, names: Mapping[str, str] | None = None) -> str
     tool go before those of all."""
     called = {**NAMES, **(names or {})}
     told = _FIELD.sub(lambda field: called.get(field[1], field[1]), str(error))
-    told = told.replace("name the containerTag, or use the id", "use its id, from `list`")
+    told = _USE_ITS_ID.sub("use its id, from `list`", told)
     match error:
         case RequestError(status=403):
             return (

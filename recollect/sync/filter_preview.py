@@ -101,9 +101,9 @@ def preview(
     if survey.trouble is not None:
         notes.append(f"The model was not asked: {survey.trouble}.")
     elif undecided and not ask:
+        need = "1 item needs" if undecided == 1 else f"{undecided:,} items need"
         notes.append(
-            f"{undecided:,} items need the model's judgement;"
-            f" with `ask` (`--ask`) it judges up to {ASKED} now."
+            f"{need} the model's judgement; with `ask` (`--ask`) it judges up to {ASKED} now."
         )
     return Previewed(survey.asked, effects, notes)
 

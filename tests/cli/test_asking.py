@@ -47,7 +47,7 @@ def test_sentences_come_with_their_sources(run: Shell, model: Model):
         "So. (no source)",
     ]
     assert MEETING in told.out
-    assert "1 citations named nothing" in told.err
+    assert "1 citation named nothing" in told.err
 
 
 def test_what_was_written_before_the_model_ended_is_shown(run: Shell, model: Model):

@@ -67,7 +67,11 @@ def test_expected_documents_are_called_by_their_titles(
     given = [
         Expected("What does the heading say?", document=meeting),
         Expected("What else?", document="gone-since"),
+        Expected("Whose?", document="same"),
     ]
+    for text, tag in (("Theirs", "others"), ("Ours", "notes")):
+        add(app, tenant, text, tags=[tag], custom_id="same")
+    drain(app)
     with app.db.begin() as tx:
         documents.update(tx, tenant, meeting, DocumentChange(title="Weekly meeting"))
         evaluation.add(tx, tenant, "notes", given)
@@ -75,8 +79,9 @@ def test_expected_documents_are_called_by_their_titles(
     page = me.get(PAGE, params=NAME)
 
     links = tree(page).css("section[aria-labelledby=questions] tbody a")
-    assert [link.text() for link in links] == ["Weekly meeting", "gone-since"]
-    assert me.get(links[0].attributes["href"] or "").status_code == 200
+    assert [link.text() for link in links] == ["Weekly meeting", "Ours"]
+    assert [me.get(link.attributes["href"] or "").status_code for link in links] == [200, 200]
+    assert "gone-since not in this tag" in body(page)
 
 
 def test_a_long_run_stops_to_show_how_far_it_is(

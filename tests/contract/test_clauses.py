@@ -316,6 +316,16 @@ def test_a_document_to_search_in_is_the_one_in_the_tag(client: httpx.Client, app
     refused(client.post("/v3/search", json=nowhere), 404)
 
 
+def test_an_ambiguous_name_is_answered_with_what_the_request_can_say(client: httpx.Client):
+    for tag in ("a", "b"):
+        add(client, containerTag=tag, customId="notes/1")
+    path = "/v3/documents/notes%2F1"
+    for answer in (client.get(path), client.patch(path, json={}), client.delete(path)):
+        assert refused(answer, 409)["details"].endswith("; use the id that the service gave it")
+    again = client.post("/v3/documents", json={"content": "x", "customId": "notes/1"})
+    assert "name the containerTag" in refused(again, 409)["details"]
+
+
 def test_a_conflict_for_good_is_not_to_be_repeated(client: httpx.Client):
     for tag in ("a", "b"):
         add(client, containerTag=tag, customId="notes/1")

@@ -408,6 +408,23 @@ def test_pages_fit_a_telephone_and_can_be_read(room: Tab, site: str, furnished: 
     assert [wrong for path in furnished for wrong in misfits(room, site + path, 380)] == []
 
 
+def test_the_ids_of_keys_stand_in_one_line_on_a_telephone(room: Tab, site: str):
+    room.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=380,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    room.open(f"{site}/console/keys")
+    lines = room.js(
+        "[...document.querySelectorAll('.keys th code')].map((id) => id.getClientRects().length)"
+    )
+    room.send("Emulation.clearDeviceMetricsOverride")
+    assert lines
+    assert set(lines) == {1}
+
+
 def test_everything_can_be_reached_by_keyboard_and_has_a_name(
     room: Tab, site: str, furnished: list[str]
 ):

@@ -117,6 +117,13 @@ def test_messages_with_names_are_counted():
     assert place_of(Extracted(text), text.index("hello"), len(text)) == {"message": 3}
 
 
+def test_messages_that_someone_quotes_are_not_counted():
+    text = turn(Message(role="user", content="My chat was\nuser: hi\n\nassistant: hello"))
+    text += "\n\n" + turn(Message(role="assistant", content="I see."))
+
+    assert place_of(Extracted(text), text.index("I see"), len(text)) == {"message": 2}
+
+
 def test_words_before_a_colon_are_no_names_of_speakers():
     text = "How to begin\n\nuser guide: page 3\n\nsystem requirements: none"
 

@@ -1104,7 +1104,7 @@ def test_the_commands_move_an_installation_into_an_embedded_database(
     moved = recollect("restore", str(file), url=None, data_dir=there)
     assert moved.returncode == 0, moved.stderr
     assert "restored 1 documents" in moved.stdout
-    assert "1 connections must be authorized again" in moved.stderr
+    assert "1 connection must be authorized again" in moved.stderr
     again = recollect("restore", str(file), url=None, data_dir=there)
     assert again.returncode == 1
     assert "in use already" in again.stderr

@@ -10,7 +10,7 @@ import pytest
 from recollect import documents
 from recollect.app import App, secret_keys
 from recollect.db import Database, Tx
-from recollect.documents import NewDocument
+from recollect.documents import NewDocument, _changing
 from recollect.errors import Refused
 from recollect.model import DocumentId, Org, OrgId, Scope, Tenant, random_id
 from recollect.orgs import audit, orgs, settings
@@ -36,6 +36,8 @@ def test_each_action_has_its_row_with_who_and_from_where(
     for text in ("one", "two", "three"):
         client.post("/v3/documents", json={"content": f"{SECRET} {text}", "containerTag": "a"})
     client.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["a"]})
+    with db.begin() as tx:
+        (receipt,) = [row["id"] for row in tx.execute("select id from receipts").fetchall()]
     hook = client.post("/v3/webhooks", json={"url": f"https://hooks.example.org/{SECRET}"}).json()
     client.patch(f"/v3/webhooks/{hook['id']}", json={"rotateSecret": True})
     client.delete(f"/v3/webhooks/{hook['id']}")
@@ -49,7 +51,7 @@ def test_each_action_has_its_row_with_who_and_from_where(
         ("key.created", made["id"]),
         ("key.revoked", made["id"]),
         ("settings.changed", None),
-        ("documents.deleted", rows[-4]["object"]),
+        ("documents.deleted", receipt),
         ("webhook.created", hook["id"]),
         ("webhook.changed", hook["id"]),
         ("webhook.deleted", hook["id"]),
@@ -66,6 +68,17 @@ def test_each_action_has_its_row_with_who_and_from_where(
     with db.begin() as tx:
         everything = tx.execute("select audit_log::text as row from audit_log").fetchall()
     assert SECRET not in str(everything)
+
+
+def test_a_large_deletion_names_none_of_its_receipts(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_changing, "AT_ONCE", 0)
+    for text in ("one", "two"):
+        client.post("/v3/documents", json={"content": text, "containerTag": "a"})
+    client.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["a"]})
+    (row,) = told(client, action="documents.deleted")
+    assert (row["object"], row["details"]) == (None, {"documents": 2})
 
 
 def test_a_wrong_key_is_noted_once_a_minute_and_with_whose_it_was(

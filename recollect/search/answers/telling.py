@@ -92,7 +92,7 @@ async def tell(llm: Llm | None, evidence: AnswerEvidence) -> AsyncGenerator[Sent
         yield AnswerEnd(AnswerState.NOTHING_FOUND, WEAK)
         return
     if llm is None:
-        yield AnswerEnd(AnswerState.NO_MODEL, f"Answers: {NEEDS_MODEL}.")
+        yield AnswerEnd(AnswerState.NO_MODEL, f"An answer {NEEDS_MODEL}.")
         return
     reader = SentenceReader({one.number for one in evidence.sources})
     length = told = 0
