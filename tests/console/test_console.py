@@ -1360,7 +1360,7 @@ def test_a_search_splits_the_score(me: httpx.Client, app: App, tenant: Tenant):
     assert "1 document in" in body(answer)
     assert "Only weak matches" not in body(answer)
     turns = "user: The weir is open.\n\nassistant: {} herons came.\n\nuser: Good night."
-    for count in ("Seven", "No"):
+    for count in ("Seven", "No", "Two", "More"):
         add(app, tenant, turns.format(count), metadata={"topic": "talk"})
     drain(app)
     talk = me.get("/console/search", params={"q": "seven herons"})

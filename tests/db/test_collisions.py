@@ -45,7 +45,7 @@ def test_what_collides_is_done_again(database_url: str):
             with base.begin() as tx:
                 rows = tx.execute("select n from rivals").fetchall()
             assert [row["n"] for row in rows] == [2, 2]
-            assert len(began) == 3
+            assert 3 <= len(began) <= 1 + TRIES  # the one that was ended may be ended again
         finally:
             with base.begin() as tx:
                 tx.execute("drop table rivals")

@@ -37,7 +37,8 @@ def test_each_action_has_its_row_with_who_and_from_where(
         client.post("/v3/documents", json={"content": f"{SECRET} {text}", "containerTag": "a"})
     client.request("DELETE", "/v3/documents/bulk", json={"containerTags": ["a"]})
     with db.begin() as tx:
-        (receipt,) = [row["id"] for row in tx.execute("select id from receipts").fetchall()]
+        rows = tx.execute("select id from receipts where org_id = %s", (org.id,)).fetchall()
+        [receipt] = [row["id"] for row in rows]
     hook = client.post("/v3/webhooks", json={"url": f"https://hooks.example.org/{SECRET}"}).json()
     client.patch(f"/v3/webhooks/{hook['id']}", json={"rotateSecret": True})
     client.delete(f"/v3/webhooks/{hook['id']}")
