@@ -364,7 +364,7 @@ SettingsT = TypeVar("SettingsT", bound=ProviderSettings)
 
 
 def settings_of(config: Config, provider: str, kind: type[SettingsT]) -> SettingsT:
-    """What is set for a provider; the defaults where nobody read it."""
+    """The settings of a provider; the defaults if none were read."""
     given = config.providers.get(provider)
     return given if isinstance(given, kind) else kind.model_construct()
 

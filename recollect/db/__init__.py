@@ -441,8 +441,8 @@ def measure_index(tx: Tx) -> None:
 
 @contextmanager
 def open_once(url: str) -> Generator[Tx]:
-    """A transaction on a connection of its own. Raises Unavailable, which says why there is none: a
-    pool would try again, and not tell."""
+    """A transaction on a connection of its own. Raises Unavailable with the reason at the first
+    failure; a pool would retry, and hide the reason."""
     with judging(), connect(Tx, url, row_factory=dict_row) as tx, tx.transaction():
         yield tx
 

@@ -13,11 +13,12 @@ connections) but 53400; 58 system;      |                 |
 XX000 that speaks of a connection, or   |                 |
 of a postmaster that ended: Citus lost  |                 |
 one of its servers                      |                 |
-40 rollback (deadlock, serialization)   | `Collided`      | `Database.write` does it again; else
+40P01 deadlock; 40001 serialization     | `Collided`      | `Database.write` does it again; else
                                         |                 | as `Contended`, of which it is one
-55P03 lock timeout; 57014 statement     | `Contended`     | tried again later; the attempt
-timeout; 25P03, 25P04 idle or long      |                 | counts; nothing else pauses; 503
-transaction; 53400 a configured limit   |                 | with Retry-After
+40, other rollbacks; 55P03 lock         | `Contended`     | tried again later; the attempt
+timeout; 57014 statement timeout;       |                 | counts; nothing else pauses; 503
+25P03, 25P04 idle or long transaction;  |                 | with Retry-After
+53400 a configured limit                |                 |
 22 data; 23514 check; 54 limits of the  | `Refused`       | a document fails with this reason;
 server (index row, statement, columns)  |                 | 400
 the rest: 42 syntax or access, 23, XX … | as it came      | a bug: logged with its traceback, the
@@ -33,8 +34,8 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from recollect.errors import DISK_FULL, Collided, Contended, Refused, Unavailable
 
 _OUTAGE = ("08", "28", "3D", "53", "58", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
-_COLLIDED = "40"
-_CONTENDED = ("53400", "55P03", "57014", "25P03", "25P04")
+_COLLIDED = ("40P01", "40001")
+_CONTENDED = ("40", "53400", "55P03", "57014", "25P03", "25P04")
 _REFUSED = ("22", "23514", "54")
 _LOST = ("connection", "postmaster was shut down")
 """What Citus says, as of an error inside, where one of its servers is gone."""
@@ -58,8 +59,9 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
             return Refused(f"the database cannot keep a value of it ({type(error).__name__})")
         return error
     name = f"{type(error).__name__}, SQLSTATE {state}"
-    if state.startswith((_COLLIDED, *_CONTENDED)):
-        kind = Collided if state.startswith(_COLLIDED) else Contended
+    if state.startswith(_CONTENDED):
+        # Of other rollbacks it may be unknown whether the transaction was kept (40003).
+        kind = Collided if state in _COLLIDED else Contended
         return kind(f"the database gave up a transaction ({name}): {first_line(error)}")
     if state == "XX000" and any(sign in first_line(error) for sign in _LOST):
         return Unavailable(f"{away}: {first_line(error)}")

@@ -13,7 +13,7 @@ from recollect import documents
 from recollect.app import App
 from recollect.db import TRIES, Database, Tx
 from recollect.documents import NewDocument
-from recollect.errors import Collided
+from recollect.errors import Collided, Contended
 from recollect.model import DocumentId, Status, Tenant, random_id
 from recollect.orgs import tags
 from recollect.sync import connections
@@ -62,6 +62,21 @@ def test_what_collides_each_time_is_given_up(database_url: str):
         with pytest.raises(Collided):
             base.write(collide)
         assert len(began) == TRIES
+
+
+def test_what_may_have_been_kept_is_not_done_again(database_url: str):
+    """Of 40003 nobody knows whether the server committed: an add would be doubled."""
+    began: list[int] = []
+
+    def end_unknown(tx: Tx) -> None:
+        began.append(1)
+        tx.execute("do $$ begin raise exception using errcode = '40003'; end $$")
+
+    with Database(database_url) as base:
+        with pytest.raises(Contended) as ended:
+            base.write(end_unknown)
+        assert not isinstance(ended.value, Collided)
+        assert len(began) == 1
 
 
 @contextmanager

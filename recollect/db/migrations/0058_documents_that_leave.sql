@@ -1,5 +1,6 @@
--- For whoever hears of some container tags only, a document that has none of them any more is gone,
--- whether it was deleted or moved. `still`: the tags that it has; endpoints of these are not told.
+-- An endpoint or a stream that is limited to container tags is told that a document is deleted as
+-- soon as the document has none of these tags, whether it was deleted or moved. `still` are the tags
+-- that the document keeps; endpoints that hear of one of these are not told.
 drop function tell_endpoints(text, text, text[], boolean, jsonb);
 create function tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb,
                                still text[] default '{}')
