@@ -436,7 +436,7 @@ class Config(EnvSettings):
     def is_open_to_others(self) -> bool:
         """Whether other machines reach the service, as far as the settings tell."""
         public = urlsplit(self.public_url).hostname if self.public_url else None
-        return not all(map(_is_this_machine, (self.host, public or self.host)))
+        return not all(map(is_this_machine, (self.host, public or self.host)))
 
     @cached_property
     def blobs(self) -> str:
@@ -459,9 +459,18 @@ def unknown(providers: Mapping[str, type[ProviderSettings]]) -> dict[str, str | 
     return {name: next(iter(get_close_matches(name, known, 1)), None) for name in wrong}
 
 
-def _is_this_machine(host: str) -> bool:
+def host_of(address: str) -> str | None:
+    """The host that a URL names; None also for one that cannot be read."""
     try:
-        return ip_address(host).is_loopback
+        return urlsplit(address).hostname
+    except ValueError:  # brackets that hold no IPv6 address
+        return None
+
+
+def is_this_machine(host: str | None) -> bool:
+    """Whether a name or an IP address, also in brackets, is of the loopback interface."""
+    try:
+        return ip_address((host or "").strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
 

@@ -5,6 +5,7 @@ RecollectError
 │   ├── BadRequestError        400   invalid or missing parameter, too large, blocked target
 │   ├── AuthenticationError    401   no key, unknown key
 │   ├── PermissionDeniedError  403   the plan or the key does not allow it
+│   │   └── StrangerError            a page or a name that is not ours asks
 │   ├── NotFoundError          404
 │   ├── ConflictError          409   passing conflict; clients try again by themselves
 │   └── RateLimitError         429   + Retry-After
@@ -79,6 +80,16 @@ class AuthenticationError(RequestError):
 
 class PermissionDeniedError(RequestError):
     status = 403
+
+
+class StrangerError(PermissionDeniedError):
+    """A page or a name that is not ours asks, by this header."""
+
+    def __init__(self, header: str, value: str) -> None:
+        super().__init__(
+            "Forbidden",
+            f"{header}: {value[:200]!r} is neither this machine nor RECOLLECT_PUBLIC_URL",
+        )
 
 
 class NotFoundError(RequestError):

@@ -24,14 +24,15 @@ from recollect import log
 from recollect.api import errors, metrics
 from recollect.api.bodies import Body, BodyMemory
 from recollect.app import App
+from recollect.config import host_of, is_this_machine
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
     RateLimitError,
     RequestError,
+    StrangerError,
     Unavailable,
 )
-from recollect.mcp.door import StrangerError, host_of, is_loopback
 from recollect.mcp.inside import INSIDE
 from recollect.model import Key
 from recollect.orgs import assistants, audit, orgs
@@ -118,7 +119,7 @@ class Edge:
         self._ledger = BodyMemory()
         public = urlsplit(app.config.public_url or "")
         self._public_host = public.hostname
-        self._only_here = is_loopback(app.config.host)
+        self._only_here = is_this_machine(app.config.host)
         # Percent-encoded, as paths come in.
         self._prefix = quote(public.path.rstrip("/"), safe="/%")
 
@@ -227,7 +228,7 @@ class Edge:
     def _is_foreign(self, headers: Headers) -> bool:
         """Whether we are asked under a name that is neither this machine's nor the public one."""
         name = host_of(f"//{headers.get('host', '')}")
-        return not is_loopback(name) and (name is None or name != self._public_host)
+        return not is_this_machine(name) and (name is None or name != self._public_host)
 
     def _authenticate(
         self, headers: Headers, address: str | None, for_assistants: bool

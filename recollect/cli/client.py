@@ -7,13 +7,12 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 from typing import IO, Annotated, Any, Self, cast
 from urllib.parse import quote, urlsplit
 
 import typer
 
-from recollect.config import Config, load
+from recollect.config import Config, host_of, is_this_machine, load
 from recollect.errors import (
     AuthenticationError,
     BadRequestError,
@@ -289,7 +288,7 @@ def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> 
 
 def _kept_key(config: Config, address: str) -> str | None:
     """The key that `serve` made on this machine, for services on this machine only."""
-    if address != config.address and not _is_here(urlsplit(address).hostname or ""):
+    if address != config.address and not is_this_machine(host_of(address)):
         return None
     path = config.data_dir / "api-key"
     try:
@@ -306,13 +305,6 @@ def _kept_key(config: Config, address: str) -> str | None:
 def in_words_of_ours(details: str) -> str:
     """What the API calls a field, as the option that gave it."""
     return _FIELD.sub(lambda found: f"{found[1]}{_OPTIONS[found[2]]}", details)
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tls_trouble(error: BaseException | None) -> str | None:

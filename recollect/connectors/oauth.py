@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -23,6 +22,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote_plus, urlencode, 
 
 import ada_url
 
+from recollect.config import is_this_machine
 from recollect.errors import BadRequestError, Permanent, Reauthorize, Transient
 from recollect.fetch import Endpoint, EndpointAnswer
 
@@ -331,7 +331,7 @@ def check_redirect(url: str, origins: Sequence[str]) -> None:
                 f"redirectUrl: {parsed.origin} is not an origin that"
                 " RECOLLECT_REDIRECT_ORIGINS allows"
             )
-    elif parsed.protocol == "http:" and not _is_loopback(parsed.hostname):
+    elif parsed.protocol == "http:" and not is_this_machine(parsed.hostname):
         raise BadRequestError("redirectUrl: must be an https URL (http only for this machine)")
 
 
@@ -377,14 +377,6 @@ def _origin(text: str) -> str | None:
     except BadRequestError:
         return None
     return parsed.origin if parsed.pathname == "/" and not parsed.search else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address: IPv4Address | IPv6Address | None = ip_address(host.strip("[]"))
-    except ValueError:
-        address = None
-    return host == "localhost" if address is None else address.is_loopback
 
 
 # --- the token endpoint ------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import asyncio
 from contextvars import Context
 from importlib import import_module
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -13,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recollect.errors import RequestError
+from recollect.config import host_of, is_this_machine
+from recollect.errors import StrangerError
 from recollect.mcp.inside import Inside
 from recollect.mcp.seam import Session, whole
 
@@ -68,7 +68,7 @@ class Door:
 
     def _check_origin(self, origin: str | None) -> None:
         """Browsers send one with every POST; other programs send none."""
-        if origin is None or is_loopback(host_of(origin)):
+        if origin is None or is_this_machine(host_of(origin)):
             return
         public = self._public
         if public is not None and origin == f"{public.scheme}://{public.netloc}":
@@ -84,29 +84,3 @@ def _after(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return again
-
-
-class StrangerError(RequestError):
-    """A page or a name that is not ours."""
-
-    status = 403
-
-    def __init__(self, header: str, value: str) -> None:
-        super().__init__(
-            "Forbidden",
-            f"{header}: {value[:200]!r} is neither this machine nor RECOLLECT_PUBLIC_URL",
-        )
-
-
-def host_of(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:  # brackets that hold no IPv6 address
-        return None
-
-
-def is_loopback(host: str | None) -> bool:
-    try:
-        return ip_address(host or "").is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -24,10 +24,10 @@ from mcp.types import TextContent, TextResourceContents
 
 from recollect.api import create_app
 from recollect.app import App
+from recollect.config import is_this_machine
 from recollect.db import Database
 from recollect.errors import Transient
 from recollect.mcp import documents as mcp_documents
-from recollect.mcp.door import is_loopback
 from recollect.mcp.inside import Inside
 from recollect.model import Org, Scope
 from recollect.orgs import orgs
@@ -555,11 +555,11 @@ def test_pages_of_strangers_are_turned_away(client: httpx.Client) -> None:
 
 
 def test_loopback_is_told_by_name_and_number() -> None:
-    here = ("localhost", "127.0.0.1", "127.9.9.9", "::1")
+    here = ("localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]")
     elsewhere = ("localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", None)
 
-    assert all(is_loopback(host) for host in here)
-    assert not any(is_loopback(host) for host in elsewhere)
+    assert all(is_this_machine(host) for host in here)
+    assert not any(is_this_machine(host) for host in elsewhere)
 
 
 def test_the_public_address_is_no_stranger(served: Callable[..., httpx.Client]) -> None:
