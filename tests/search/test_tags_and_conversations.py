@@ -11,7 +11,7 @@ from recollect.app import App
 from recollect.db import Database, Tx
 from recollect.documents import NewDocument
 from recollect.model import DocumentId, Tenant, random_id
-from recollect.search import hybrid, statements
+from recollect.search import candidates, hybrid, statements
 from recollect.search.hybrid import Query
 from recollect.search.ranking import Found
 from recollect.worker.processing import drain
@@ -31,12 +31,13 @@ def test_the_name_that_is_all_over_a_tag_does_not_decide_in_it(app: App, tenant:
 
 
 class ListedTx(Tx):
-    """Its statements are kept."""
+    """Keeps the numbers of the words that it was asked to count in a tag."""
 
-    statements: ClassVar[list[object]] = []
+    counted: ClassVar[list[list[int]]] = []
 
     def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
-        self.statements.append(query)
+        if query is statements.WITHIN:
+            self.counted.append(params["numbers"])
         return super().execute(query, params, **how)
 
 
@@ -47,13 +48,26 @@ def test_words_are_not_counted_anew_in_a_tag_that_nearly_everything_carries(
     """It took as long as the search itself, and gave the counts of the organisation."""
     fill(app, tenant, "home", [f"Marta slept on day {n}." for n in range(19)])
     fill(app, tenant, "away", ["Marta called."])
-    asked = ListedTx.statements
-    with Database(app.db.url, connections=ListedTx) as db:
-        for tag, is_counted in (("home", False), ("away", True)):
-            asked.clear()
-            db.read(lambda tx, tag=tag: hybrid.search(tx, tenant, Query("Marta", None, [tag])))
 
-            assert (statements.WITHIN in asked) is is_counted
+    assert not counted_anew(app, tenant, Query("Marta", None, ["home"]))
+    assert counted_anew(app, tenant, Query("Marta", None, ["away"]))
+
+
+@pytest.mark.one_server
+def test_of_many_frequent_words_only_the_rarest_are_counted_in_the_tag(
+    app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    """A pasted paragraph is a query, too: to count all of its words took longer than the search."""
+    fill(app, tenant, "others", [f"A kayak was lent on day {n}." for n in range(30)])
+    fill(app, tenant, "marta", [f"Marta lent a kayak on day {n}." for n in range(10, 30)])
+    asked = Query("Marta kayak", None, ["marta"])
+
+    marta = counted_anew(app, tenant, replace(asked, text="Marta"))
+    assert len(counted_anew(app, tenant, asked)) == 2
+    monkeypatch.setattr(candidates, "LOOKED_UP", 10)
+
+    assert counted_anew(app, tenant, asked) == marta
+    assert texts(app, tenant, asked)[0].startswith("Marta")
 
 
 def test_a_word_that_a_tag_does_not_hold_finds_nothing_in_it(app: App, tenant: Tenant):
@@ -104,6 +118,14 @@ def test_passages_of_a_conversation_among_others_are_not_lifted_for_being_one(ta
     told = [replace(one, conversation=f"talk {one.text}") for one in found[-talking:]]
 
     assert order("Lisbon", [*found[:-talking], *told]) == order("Lisbon", found)
+
+
+def counted_anew(app: App, tenant: Tenant, query: Query) -> list[int]:
+    """The numbers of the words that a search counts in its tag."""
+    ListedTx.counted.clear()
+    with Database(app.db.url, connections=ListedTx) as db:
+        db.read(lambda tx: hybrid.search(tx, tenant, query))
+    return [number for numbers in ListedTx.counted for number in numbers]
 
 
 def points(text: str) -> float:
