@@ -8,7 +8,7 @@ counts in `term_counts` do. A walk that does not find enough is given up for the
 
 Only what is published is a candidate: the entries of a document that is being written do not take
 the place of others. Where one long document takes the places of others that match, each document
-gets a share of them.
+gets a share of further ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -290,11 +290,14 @@ class Candidates:
         way: _Way | None = _Way(
             self._narrowed, self._walks(), shared=False, paired=bool(self._beside)
         )
-        rows: list[dict[str, Any]] = []
+        rows = best = list[dict[str, Any]]()
         while way is not None:
             rows = self._candidates_by(way)
+            best = best if way.shared else rows
             way = self._better(way, rows)
-        return self._ranked(rows)
+        # So that further documents come, each has a share; the best passages stay nevertheless.
+        places = {(row["document_id"], row["hash"]): row for row in [*best, *rows]}
+        return self._ranked(list(places.values()))
 
     def _walks(self) -> bool:
         visits = self._visits()

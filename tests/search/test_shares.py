@@ -1,0 +1,41 @@
+"""One long document, and others that match less: these are found, too, and cost it no passage."""
+
+from recollect import documents
+from recollect.app import App
+from recollect.documents import NewDocument
+from recollect.model import DocumentId, Tenant, random_id
+from recollect.search import hybrid
+from recollect.search.hybrid import PER_DOCUMENT, Query
+from recollect.worker.processing import drain
+
+
+def test_a_long_document_keeps_its_best_passages_where_others_fill_the_limit(
+    app: App, tenant: Tenant
+):
+    sentence = "Herons of pond {n} nest in reeds, and herons fish there."
+    passages = [" ".join([sentence.format(n=n)] * 14) for n in range(50)]
+    book = add(app, tenant, "\n\n".join(passages))
+    notes = {add(app, tenant, f"Day {n}: a heron.") for n in range(12)}
+    drain(app)
+
+    found = search(app, tenant, Query("herons nest", None))
+    [alone] = search(app, tenant, Query("herons nest", None), inside=book)
+
+    assert found[0].document.id == book
+    assert len(found) == 10
+    assert {hit.document.id for hit in found[1:]} <= notes
+    assert len(found[0].chunks) == PER_DOCUMENT
+    assert {one.text for one in found[0].chunks} == {one.text for one in alone.chunks}
+
+
+def add(app: App, tenant: Tenant, text: str) -> DocumentId:
+    with app.db.begin() as tx:
+        new = NewDocument(documents.text_content(text), ["a"])
+        return documents.add(tx, tenant, new, DocumentId(random_id())).id
+
+
+def search(
+    app: App, tenant: Tenant, query: Query, inside: DocumentId | None = None
+) -> list[hybrid.Hit]:
+    with app.db.begin() as tx:
+        return hybrid.search(tx, tenant, query, inside=inside)
