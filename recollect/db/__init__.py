@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from recollect import log, loop
 from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
-from recollect.db.server_check import check_server, have_vectors
+from recollect.db.server_check import check_pooler, check_server, have_vectors
 from recollect.db.sessions import CONNECT_TIMEOUT, connect, line, settle
 from recollect.errors import Collided, SetupError, Unavailable
 
@@ -457,6 +457,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     applied: list[str] = []
     with judging(), connect(psycopg.Connection, url) as session:
         check_server(session)
+        check_pooler(url)
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
         citus.keep_apart(session)
         have_vectors(session)

@@ -23,7 +23,8 @@ from psycopg.pq import TransactionStatus
 
 from recollect import log
 from recollect.db import AT_ONE_MOMENT, Answer, Database, ReplicaState, Tx
-from recollect.db.faults import first_line
+from recollect.db.faults import first_line, judging
+from recollect.db.server_check import check_pooler
 from recollect.errors import Contended, Refused, SetupError, Unavailable
 
 LOG = log.get("replicas")
@@ -247,7 +248,8 @@ class Replicated(Database):
     """A primary, and replicas of it that answer reads."""
 
     def __init__(self, url: str, replicas: Sequence[str], *, size: int, name: str) -> None:
-        """Raises SetupError for a replica's URL that is none."""
+        """Raises SetupError for a replica's URL that is none; so does `open` for a pooler in
+        transaction mode."""
         super().__init__(url, size=size, name=name)
         self._replicas = [Replica(one, size=size) for one in replicas]
 
@@ -256,6 +258,8 @@ class Replicated(Database):
             super().open()
             opened.callback(super().close)
             for replica in self._replicas:
+                with suppress(Unavailable), judging():  # one that is away is left alone
+                    check_pooler(replica.url)
                 replica.open()
             opened.pop_all()
         return self

@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from recollect.db.sessions import connect
 from recollect.errors import SetupError
 
 
@@ -38,6 +39,31 @@ def check_server(session: psycopg.Connection[Any]) -> None:
             f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
             f" what was acknowledged; set {forgets[0]} = on"
         )
+
+
+def check_pooler(url: str) -> None:
+    """Raises SetupError where each transaction gets any session of the server. One connection would
+    run what another has prepared, and answer what nobody asked; locks and notices would be lost.
+    """
+    with connect(psycopg.Connection, url) as one, connect(psycopg.Connection, url) as other:
+        if not are_apart(one, other):
+            raise SetupError(
+                "the pooler before the database gives each transaction any session of the server"
+                " (transaction mode), where prepared statements, locks and notices get lost; set it"
+                " to session mode (PgBouncer: pool_mode = session), or name the server itself"
+            )
+
+
+def are_apart(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> bool:
+    """Whether each of two connections keeps a session of its own."""
+    pids = [_pid(session) for session in (one, other, one, other)]
+    return pids[0] != pids[1] and pids[:2] == pids[2:]
+
+
+def _pid(session: psycopg.Connection[Any]) -> int:
+    row = session.cursor(row_factory=tuple_row).execute("select pg_backend_pid()").fetchone()
+    assert row is not None
+    return row[0]
 
 
 def have_vectors(session: psycopg.Connection[Any]) -> None:

@@ -1,6 +1,9 @@
 """A PostgreSQL that others set up: what it says of sessions, and what a start says of it."""
 
 import asyncio
+import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Callable, Generator
 from datetime import timedelta
@@ -18,12 +21,15 @@ from recollect import documents
 from recollect.cli import app as cli
 from recollect.db import Database, is_current, migrate
 from recollect.db.embedded import Embedded
+from recollect.db.replicas import Replicated
+from recollect.db.server_check import are_apart
 from recollect.db.sessions import connect
 from recollect.documents import NewDocument
 from recollect.errors import SetupError
 from recollect.events.listener import Notice, watch
 from recollect.model import DocumentId, Plan, Tenant
 from recollect.orgs import orgs
+from tests.conftest import eventually, free_port
 
 pytestmark = pytest.mark.one_server
 ROLE = "stranger"
@@ -230,3 +236,70 @@ def test_doctor_says_why_the_database_does_not_answer(
     told = CliRunner().invoke(cli, ["doctor"])
     assert "FAIL database: the database does not answer: " in told.output
     assert "password authentication failed" in told.output
+
+
+@pytest.fixture
+def pooler(postgres_url: str, tmp_path: Path) -> Generator[Callable[[str, str], str]]:
+    """Puts PgBouncer in that mode before a database; returns the URL by which it is reached."""
+    program = shutil.which("pgbouncer")
+    if program is None:
+        pytest.skip("needs PgBouncer, which comes as a package of the system")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        shutil.chown(tmp_path, "nobody")  # PgBouncer refuses to run as root
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(url: str, mode: str) -> str:
+        port, behind = free_port(), conninfo_to_dict(url)
+        settings = tmp_path / f"{mode}.ini"
+        settings.write_text(
+            f"[databases]\n{behind['dbname']} = host={behind['host']}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = plain\nauth_file = {tmp_path}/users\npool_mode = {mode}\n"
+        )
+        (tmp_path / "users").write_text(f'"{behind["user"]}" "{behind["password"]}"\n')
+        as_nobody = ["--user=nobody"] if os.geteuid() == 0 else []
+        running.append(subprocess.Popen([program, "--quiet", *as_nobody, settings]))
+        pooled = make_conninfo(url, host="127.0.0.1", port=port)
+        eventually(lambda: answers(pooled))
+        return pooled
+
+    yield start
+    for one in running:
+        one.terminate()
+        one.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        with psycopg.connect(url, autocommit=True) as session:
+            return session.execute("select 1").fetchone() is not None
+    except psycopg.OperationalError:
+        return False
+
+
+def test_a_pooler_that_gives_each_transaction_any_session_is_refused(
+    theirs: Callable[[LiteralString], str],
+    postgres_url: str,
+    pooler: Callable[[str, str], str],
+):
+    """Where two connections had prepared statements of one name, each ran the other's."""
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    with pytest.raises(SetupError, match=r"pool_mode = session"):
+        migrate(pooler(url, "transaction"))
+    pooled = pooler(url, "session")
+    assert migrate(pooled)
+    mixed = Replicated(url, [pooler(url, "transaction")], size=1, name="test")
+    with pytest.raises(SetupError, match=r"pool_mode = session"), mixed:
+        pass
+    with Replicated(pooled, [pooled], size=1, name="test") as database:
+        assert database.read(lambda tx: tx.execute("select 1 as n").fetchall()) == [{"n": 1}]
+
+
+def test_two_connections_with_one_session_are_not_apart(database_url: str):
+    with (
+        connect(psycopg.Connection, database_url) as one,
+        connect(psycopg.Connection, database_url) as other,
+    ):
+        assert are_apart(one, other)
+        assert not are_apart(one, one)
