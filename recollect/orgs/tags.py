@@ -507,4 +507,5 @@ def _details(row: Mapping[str, Any], documents: int) -> TagDetails:
 
 
 def _unknown(name: str) -> NotFoundError:
-    return NotFoundError("Container tag not found", f"no container tag {name!r}")
+    told = f"no container tag {name!r}; its first document makes it and may bring its entityContext"
+    return NotFoundError("Container tag not found", told)

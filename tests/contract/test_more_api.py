@@ -536,7 +536,7 @@ class TestContainerTags:
         refused(client.patch("/v3/container-tags/a:b.c", json={"entityContext": "x" * 1501}), 400)
         refused(client.get("/v3/container-tags/nowhere"), 404, "Container tag not found")
         refused(client.get("/v3/container-tags/a%20b"), 400)
-        refused(client.patch("/v3/container-tags/nowhere", json={}), 404)
+        refused(client.patch("/v3/container-tags/nowhere", json={}), 404, "its first document")
 
     def test_a_colon_may_be_encoded_in_the_address(self, client: httpx.Client):
         """As `encodeURIComponent` does it."""
