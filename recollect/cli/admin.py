@@ -1,7 +1,7 @@
 """Commands that tend the service from inside: organisations, keys, checks, the index."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -99,12 +99,22 @@ def create_key(
         str | None,
         typer.Option(help="When it expires: 90m, 2h, 30d, 2027-01-31, an ISO time."),
     ] = None,
+    per_minute: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Requests per minute, of a key with --tag; default RECOLLECT_RATE_LIMIT.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key; its secret is printed once.
 
     Example: recollect keys create --scope read --expires 2h
     """
+    if per_minute is not None and not tag:
+        fail("--per-minute: only a key that --tag limits has a limit of its own", code=2)
     with transaction() as tx:
         until = None if expires is None else orgs.expiry(expires)
         owner = orgs.find(tx, org)
@@ -115,6 +125,7 @@ def create_key(
             scope=scope,
             tags=tags.check(tag, "--tag") if tag else None,
             expires_at=until,
+            limit=orgs.Limit(per_minute, timedelta(minutes=1)) if per_minute else None,
         )
     if as_json:
         echo_json(

@@ -269,6 +269,8 @@ def seen(
     rows = [[one["verdict"], one["id"], one["detail"] or ""] for one in found["items"]]
     if rows:
         table(["verdict", "what", "why"], rows)
+    elif verdict is not None:
+        tell(f"nothing has the verdict {verdict}")
     counts = ", ".join(f"{count} {name}" for name, count in found["verdicts"].items())
     tell(counts or "nothing was seen yet")
 

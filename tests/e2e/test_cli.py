@@ -347,6 +347,18 @@ def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
     assert run("disconnect", made["id"], "--yes").code == 0
 
 
+def test_a_verdict_that_nothing_has_is_told(run: Shell, tag: str) -> None:
+    keys = ("bucket=papers", "region=eu-central-1", "accessKeyId=AKIA", "secretAccessKey=secret")
+    options = [word for pair in keys for word in ("--set", pair)]
+    made = run("connect", "s3", "--tag", tag, "--json", *options).json
+
+    told = run("seen", made["id"], "--verdict", "robot")
+    run("disconnect", made["id"], "--yes")
+
+    assert (told.code, told.out) == (0, "")
+    assert told.err == "nothing has the verdict robot\nnothing was seen yet\n"
+
+
 def test_what_is_connected_a_second_time_is_told(run: Shell, tag: str, nowhere: str) -> None:
     connect = ("connect", "web-crawler", "--set", f"startUrl={nowhere}/docs", "--tag", tag)
     first, second = run(*connect), run(*connect)
@@ -392,6 +404,15 @@ def test_evaluate_says_where_the_expected_document_stands(run: Shell, tag: str) 
     assert (as_json["run"]["hitAt1"], as_json["results"][0]["rankBefore"]) == (1.0, 1)
     assert json.loads(run("evaluate", tag, "--export").out) == json.loads(lines)
     assert run("evaluate", tag, "--export", "--import", "questions.jsonl").code == 2
+    added = run("add", "meeting.md", "--tag", f"{tag}-too", "--json").json
+    elsewhere = added["sources"][0]["id"]
+    wanted = [{"question": "Who comes?", "document": one} for one in ("nosuch", elsewhere)]
+    (run.folder / "questions.jsonl").write_text("\n".join(map(json.dumps, wanted)))
+    run("evaluate", tag, "--import", "questions.jsonl")
+    assert set(run("evaluate", tag).err.splitlines()) == {
+        "a question expects the document nosuch, which does not exist",
+        f"a question expects the document {elsewhere}, which does not have the tag {tag}",
+    }
     (run.folder / "questions.jsonl").write_text("{")
     false = run("evaluate", tag, "--import", "questions.jsonl")
     assert false.code != 0
