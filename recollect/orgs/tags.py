@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 
-from recollect.db import Tx, tenancy
+from recollect.db import Tx, notify, tenancy
 from recollect.errors import (
     BadRequestError,
     ConflictError,
@@ -308,7 +308,8 @@ def restore(tx: Tx, org: OrgId, names: Sequence[str]) -> None:
 
 
 def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id: str) -> Merge:
-    """Note that the sources are to go into the target; asked again meanwhile, it is the same merge.
+    """Note that the sources are to go into the target, and wake a worker for it; asked again
+    meanwhile, it is the same merge.
 
     Raises NotFoundError for a source that is not there, ConflictError while another merge moves
     documents from or to one of the tags.
@@ -326,6 +327,7 @@ def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id:
         (id, tenant.id, list(sources), target),
     ).fetchone()
     assert row is not None
+    notify(tx)
     return _merge(row)
 
 
