@@ -118,9 +118,13 @@ def _title(line: str) -> str | None:
 def _messages(text: str) -> Sequence[int]:
     """Where the messages of a conversation begin: one that `POST /v4/conversations` wrote, or any
     text with lines such as `user: …`."""
-    found = array("Q")
-    if TURN.match(text):
-        found.extend(message.start() for message in find(TURN, text))
-    if not found or len(found) < sum(1 for _ in find(NOT_INDENTED, text)):
-        found = array("Q", (message.start() for message in find(MESSAGE, text)))
+    found = turns(text) or array("Q", (message.start() for message in find(MESSAGE, text)))
     return found if len(found) >= FEWEST_MESSAGES else ()
+
+
+def turns(text: str) -> Sequence[int]:
+    """Where the messages begin, if `POST /v4/conversations` wrote the text."""
+    if not TURN.match(text):
+        return ()
+    found = array("Q", (message.start() for message in find(TURN, text)))
+    return found if len(found) == sum(1 for _ in find(NOT_INDENTED, text)) else ()
