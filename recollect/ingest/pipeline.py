@@ -449,12 +449,12 @@ def vectors_of(app: App, chunks: Sequence[Chunk]) -> Vectors:
 def _title(content: Content, text: str) -> str:
     if content.blob is not None and content.blob.name:
         return content.blob.name
-    title, begins = front_matter(text)
-    return (
-        title
-        or _first_words(text[begins or positions.first_question(text) :])
-        or _first_words(text)
-    )
+    title, begins = None, 0
+    if text.startswith("---"):
+        title, begins = front_matter(text)
+    elif text.startswith("system"):
+        begins = positions.first_question(text)
+    return title or _first_words(text[begins:]) or _first_words(text)
 
 
 def _first_words(text: str) -> str:
