@@ -449,7 +449,7 @@ def _counts(run: Mapping[str, Any]) -> str:
     told += [f"{count} skipped ({reason})" for reason, count in skipped.items()]
     if failed:
         told.append(f"{failed} failed")
-    return ", ".join(told) or "nothing new"
+    return ", ".join(told) or ("nothing yet" if run["status"] == "running" else "nothing new")
 
 
 def _last(one: Mapping[str, Any], now: datetime) -> str:
