@@ -122,6 +122,8 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    has_rate: bool = False
+    """whether it has a limit of requests of its own"""
 
     @property
     def state(self) -> Literal["active", "expired", "revoked"]:

@@ -104,7 +104,7 @@ def create_key(
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Requests per minute, of a key with --tag; default RECOLLECT_RATE_LIMIT.",
+            help="Requests per minute; default RECOLLECT_RATE_LIMIT.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -113,8 +113,6 @@ def create_key(
 
     Example: recollect keys create --scope read --expires 2h
     """
-    if per_minute is not None and not tag:
-        fail("--per-minute: only a key that --tag limits has a limit of its own", code=2)
     with transaction() as tx:
         until = None if expires is None else orgs.expiry(expires)
         owner = orgs.find(tx, org)
