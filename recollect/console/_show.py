@@ -87,14 +87,15 @@ def ago(moment: datetime) -> str:
         return moment.astimezone(UTC).strftime("%Y-%m-%d")
     if abs(seconds) < 2:
         return "now"
-    amount = _duration(abs(seconds))
-    return f"in {amount}" if seconds < 0 else f"{amount} ago"
+    # What was said to be two hours ahead is so a moment later, too.
+    return f"{_duration(seconds)} ago" if seconds > 0 else f"in {_duration(-seconds, nearest=True)}"
 
 
-def _duration(seconds: int) -> str:
+def _duration(seconds: int, *, nearest: bool = False) -> str:
+    """In whole units that have passed, or the nearest number of them."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
-            return f"{seconds // size} {unit}"
+            return f"{(seconds + size // 2 * nearest) // size} {unit}"
     return f"{seconds} s"
 
 
