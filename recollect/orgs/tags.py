@@ -205,7 +205,11 @@ def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
 
 def patch(tx: Tx, tenant: Tenant, name: str, change: Mapping[str, Any]) -> TagDetails:
     """Set what `change` names (`title`, `entity_context`, `profile_buckets`); None clears it."""
-    get(tx, tenant, name)
+    try:
+        get(tx, tenant, name)
+    except NotFoundError as error:
+        made = f"{error.details}; its first document makes it and may bring its entityContext"
+        raise NotFoundError(error.message, made) from error
     buckets = change.get("profile_buckets")
     tx.execute(
         "update tags set updated_at = now(),"
@@ -509,5 +513,4 @@ def _details(row: Mapping[str, Any], documents: int) -> TagDetails:
 
 
 def _unknown(name: str) -> NotFoundError:
-    told = f"no container tag {name!r}; its first document makes it and may bring its entityContext"
-    return NotFoundError("Container tag not found", told)
+    return NotFoundError("Container tag not found", f"no container tag {name!r}")
