@@ -77,7 +77,9 @@ def backup(
                 tell=show,
             )
             if AUDITED in made.manifest.migrations:  # a backup changes no older schema
-                _record(url, "backup.made", None, with_key=bool(secrets))
+                audit.act(audit.CLI)
+                with Database(url, size=1) as db, db.begin() as tx:
+                    audit.record(tx, "backup.made", with_key=bool(secrets))
     manifest = made.manifest
     if as_json:
         echo_json(
@@ -248,7 +250,7 @@ def export(
             bundle = backups.export(
                 url, open_blobs(config.blobs, used=True), folder, org=org, tags=only, tell=show
             )
-            _record(url, "export.made", org, documents=bundle.documents)
+            _record(url, "export.made", org, bundle.documents)
     if as_json:
         echo_json(
             {
@@ -298,7 +300,7 @@ def bring(
             reason = backups.must_embed(bundle, app.embedder)
             if reason is not None:
                 tell(reason)
-            _record(url, "import.begun", org, documents=bundle.documents)
+            _record(url, "import.begun", org, bundle.documents)
             brought = backups.bring(app, folder, org=org, tell=show)
     if as_json:
         echo_json(
@@ -352,12 +354,11 @@ def bring(
         raise typer.Exit(1)
 
 
-def _record(url: str, action: str, org: str | None, **details: object) -> None:
+def _record(url: str, action: str, org: str, documents: int | None) -> None:
     """In the audit log; `org` is the name of whose it is. Raises NotFoundError."""
     audit.act(audit.CLI)
     with Database(url, size=1) as db, db.begin() as tx:
-        owner = None if org is None else orgs.find(tx, org).id
-        audit.record(tx, action, org=owner, **details)
+        audit.record(tx, action, org=orgs.find(tx, org).id, documents=documents)
 
 
 def _config() -> Config:
