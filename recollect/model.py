@@ -122,8 +122,9 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    has_rate: bool = False
-    """whether it has a limit of requests of its own"""
+    rate_limit: int | None = None
+    """requests that it may make in each `rate_window`; None: as many as any key"""
+    rate_window: timedelta | None = None
 
     @property
     def state(self) -> Literal["active", "expired", "revoked"]:

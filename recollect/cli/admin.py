@@ -160,6 +160,8 @@ def list_keys(
             "name": key.name,
             "scope": str(key.scope),
             "tags": list(key.tags) if key.tags else None,
+            "rateLimit": key.rate_limit,
+            "rateLimitWindow": key.rate_window.total_seconds() if key.rate_window else None,
             "state": key.state,
             "expiresAt": key.expires_at.isoformat() if key.expires_at else None,
             "revokedAt": key.revoked_at.isoformat() if key.revoked_at else None,
@@ -169,7 +171,8 @@ def list_keys(
     if as_json:
         echo_json(rows)
     else:
-        columns = ["id", "org", "name", "scope", "tags", "state", "expiresAt", "revokedAt"]
+        names = "id", "org", "name", "scope", "tags", "rateLimit", "state", "expiresAt", "revokedAt"
+        columns = list(names)
         table(columns, [[shown(row[column]) for column in columns] for row in rows])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recollect.index import terms
-from recollect.model import Document, OrgId, Stage, Status, SyncRun
+from recollect.model import Document, Key, OrgId, Stage, Status, SyncRun
 
 Piece = tuple[str, bool]
 """A stretch of text, and whether it is a word of the query."""
@@ -189,6 +189,15 @@ def span(run: SyncRun) -> str:
     return _duration(max(0, int((end - run.started_at).total_seconds())))
 
 
+def rate(key: Key) -> str:
+    """` · at most 60 requests per minute`; empty without a limit of its own."""
+    if key.rate_limit is None or key.rate_window is None:
+        return ""
+    seconds = int(key.rate_window.total_seconds())
+    each = "per minute" if seconds == 60 else f"in {_duration(seconds)}"
+    return f" · at most {key.rate_limit:,} request{'s' * (key.rate_limit > 1)} {each}"
+
+
 def place(named: Mapping[str, Any]) -> str:
     """Where a chunk stands in the original: `page 3`, `Q1, rows 17 to 20`, `1:23 to 2:10`."""
     said = [str(named[name]) for name in ("member", "sheet", "chapter") if name in named]
@@ -227,5 +236,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "words": words,
     "total": total,
     "span": span,
+    "rate": rate,
     "place": place,
 }

@@ -68,13 +68,16 @@ def test_keys_are_listed_with_their_state(run: Shell, service: Service) -> None:
 
 
 def test_a_key_may_ask_as_often_as_its_limit_says(run: Shell, service: Service) -> None:
-    limited = run("keys", "create", "--per-minute", "2", "--json").json["key"]
+    made = run("keys", "create", "--per-minute", "2", "--json").json
+    limited = made["key"]
 
     headers = {"Authorization": f"Bearer {limited}"}
     with httpx.Client(base_url=service.url, headers=headers, trust_env=False) as http:
         asked = [http.get("/v3/documents/counts") for _ in range(3)]
 
     assert [one.status_code for one in asked] == [200, 200, 429]
+    [listed] = [one for one in run("keys", "list", "--json").json if one["id"] == made["id"]]
+    assert (listed["rateLimit"], listed["rateLimitWindow"]) == (2, 60)
     assert run("keys", "create", "--per-minute", "0").code == 2
 
 
