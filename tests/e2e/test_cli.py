@@ -316,7 +316,10 @@ def test_search_says_what_stands_where(run: Shell, tag: str) -> None:
     assert title.startswith("1. ")
     assert "can easily and safely be cancelled" in passage
     assert place.strip().startswith(f"guide.md · chars {best['start']}")
-    assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", "nothing found\n")
+    none = f"no document has the tag {tag}-other"
+    assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", f"nothing found; {none}\n")
+    assert run("ask", "task", "--tag", f"{tag}-other").err == f"Nothing was found; {none}.\n"
+    assert run("search", "task", "--tag", f"{tag}-other:*").err == "nothing found\n"
     spoken = run("search", "how", "is", "a", "task", "cancelled", "--tag", tag, "--json").json
     assert spoken["results"] == found["results"]
     weak = run("search", "zxqvbn", "--tag", tag)
