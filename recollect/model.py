@@ -122,6 +122,9 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    rate_limit: int | None = None
+    """requests that it may make in each `rate_window`; None: as many as any key"""
+    rate_window: timedelta | None = None
 
     @property
     def state(self) -> Literal["active", "expired", "revoked"]:

@@ -52,7 +52,8 @@ begin
         'connectionId', new.connection_id, 'revision', new.revision)
       || case when new.status = 'failed' then jsonb_build_object('code', new.error_code)
          else jsonb_build_object('chunks', new.chunks, 'embedded', new.embedded,
-           'reused', new.reused, 'removed', new.removed) end);
+           'reused', new.reused, 'removed', new.removed) end,
+      case when new.status = old.status then old.container_tags else '{}' end);
   end if;
   return null;
 end $$;
@@ -467,7 +468,7 @@ begin
   end if;
   return null;
 end $$;
-CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb, still text[] DEFAULT '{}'::text[]) RETURNS void
+CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb, known text[] DEFAULT '{}'::text[]) RETURNS void
     LANGUAGE sql
     AS $$
   insert into deliveries (id, endpoint_id, type, payload)
@@ -479,7 +480,7 @@ CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], who
   from endpoints e join orgs o on o.id = e.org_id
   where e.org_id = owner and e.disabled_at is null and event = any (e.events)
     and (e.tags is null or case when whole then labels <@ e.tags else labels && e.tags end)
-    and (still = '{}' or not e.tags && still)
+    and (known = '{}' or not e.tags && known)
   for key share of e -- waits for whoever deletes one
 $$;
 CREATE FUNCTION public.tell_moved() RETURNS trigger
@@ -1540,6 +1541,7 @@ CREATE INDEX memory_sources_document ON public.memory_sources USING btree (docum
 CREATE INDEX oauth_clients_age ON public.oauth_clients USING btree (created_at);
 CREATE INDEX pushes_came ON public.pushes USING btree (came_at);
 CREATE INDEX receipt_documents_receipt ON public.receipt_documents USING btree (receipt_id);
+CREATE INDEX receipts_recent ON public.receipts USING btree (org_id, deleted_at);
 CREATE INDEX receipts_unpurged ON public.receipts USING btree (deleted_at) WHERE (purged_at IS NULL);
 CREATE INDEX registrations_connection ON public.registrations USING btree (connection_id);
 CREATE INDEX sessions_key ON public.sessions USING btree (key_id);
@@ -1557,6 +1559,7 @@ CREATE TRIGGER connection_lost AFTER UPDATE OF state ON public.connections FOR E
 CREATE TRIGGER count_added AFTER INSERT ON public.documents FOR EACH ROW WHEN ((new.gone_at IS NULL)) EXECUTE FUNCTION public.count_new_document();
 CREATE TRIGGER count_changed AFTER UPDATE ON public.documents FOR EACH ROW WHEN (((current_setting('recollect.counted'::text, true) IS DISTINCT FROM 'at once'::text) AND ((((((old.gone_at IS NULL) IS DISTINCT FROM (new.gone_at IS NULL)) OR (old.org_id IS DISTINCT FROM new.org_id)) OR (old.container_tags IS DISTINCT FROM new.container_tags)) OR (old.connection_id IS DISTINCT FROM new.connection_id)) OR (old.chunks IS DISTINCT FROM new.chunks)))) EXECUTE FUNCTION public.count_document();
 CREATE TRIGGER count_removed AFTER DELETE ON public.documents FOR EACH ROW WHEN ((old.gone_at IS NULL)) EXECUTE FUNCTION public.count_document();
+CREATE TRIGGER document_came AFTER UPDATE OF container_tags ON public.documents FOR EACH ROW WHEN (((old.container_tags IS DISTINCT FROM new.container_tags) AND (old.status = new.status) AND (new.status = ANY (ARRAY['done'::text, 'failed'::text])))) EXECUTE FUNCTION public.document_ended();
 CREATE TRIGGER document_ended AFTER UPDATE OF status ON public.documents FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND ((new.status = 'done'::text) OR ((new.status = 'failed'::text) AND (new.error_code IS DISTINCT FROM new.told_failure))))) EXECUTE FUNCTION public.document_ended();
 CREATE TRIGGER documents_gone AFTER DELETE ON public.documents REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.documents_gone();
 CREATE TRIGGER forget_deleted BEFORE INSERT OR UPDATE ON public.items FOR EACH ROW WHEN (((new.verdict = 'document'::text) AND (new.document_id IS NULL))) EXECUTE FUNCTION public.forget_item();

@@ -257,8 +257,7 @@ class Edge:
             # A token of an assistant opens /mcp, and what the tools there ask for, alone.
             is_token = for_assistants and secret.startswith(assistants.PREFIX)
             key = (assistants if is_token else orgs).authenticate(tx, secret)
-        # Only keys that are limited to tags may have a limit of their own.
-        if self._limit is None and key.tags is None:
+        if self._limit is None and key.rate_limit is None:
             return key, None
         with self._app.db.ahead() as tx:
             return key, orgs.charge(tx, key.id, self._limit)

@@ -46,8 +46,8 @@ _TOLD = (
     responses={
         200: {
             "description": "Server-sent events. `document`: {id, status, processingStage, type};"
-            " status is also `deleted`. `gap`: some events were left out; list the documents"
-            " again.",
+            " status is also `deleted`. `gap`: some events may be left out, or documents are"
+            " deleted; list them again.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _TOLD}},
         }
     },
@@ -116,7 +116,7 @@ async def _told(
 
 
 def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
-    """The state of what changed since then, oldest first."""
+    """The state of what changed since then, oldest first; behind a `gap` if that may not be all."""
     gap = timedelta(milliseconds=max(0.0, time.time() * 1000 - since))
     query = DocumentQuery(
         tags=tags,
@@ -126,7 +126,10 @@ def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
     )
     with app.db.begin() as tx:
         page = documents.find(tx, tenant, query)
-    more = page.total > len(page.items) or gap > LONGEST_GAP
+        # What left the tags that a stream is limited to is noted nowhere.
+        limited = bool(tags) or tenant.tags is not None
+        lost = limited or documents.deleted_within(tx, tenant.id, gap + MARGIN)
+    more = lost or page.total > len(page.items) or gap > LONGEST_GAP
     told = [_state(document, app.config.status_words) for document in reversed(page.items)]
     return ["event: gap\ndata: {}\n\n", *told] if more else told
 

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from recollect import db
 from recollect.api.deps import (
     ApiRoute,
     BareId,
@@ -94,9 +93,7 @@ def merge(body: MergeTags, tenant: Writer, app: CurrentApp) -> MergeOut:
     sources = [name for name in named if name != target]
     if not sources:
         raise BadRequestError("containerTags: name at least one besides the targetContainerTag")
-    with app.db.begin() as tx:
-        begun = tags.begin_merge(tx, tenant, sources, target, random_id())
-        db.notify(tx)
+    begun = app.db.write(lambda tx: tags.begin_merge(tx, tenant, sources, target, random_id()))
     return body.warned(MergeOut.of(begun))
 
 

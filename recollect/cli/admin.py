@@ -1,7 +1,7 @@
 """Commands that tend the service from inside: organisations, keys, checks, the index."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -99,6 +99,14 @@ def create_key(
         str | None,
         typer.Option(help="When it expires: 90m, 2h, 30d, 2027-01-31, an ISO time."),
     ] = None,
+    per_minute: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Requests per minute; default RECOLLECT_RATE_LIMIT.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key; its secret is printed once.
@@ -115,6 +123,7 @@ def create_key(
             scope=scope,
             tags=tags.check(tag, "--tag") if tag else None,
             expires_at=until,
+            limit=orgs.Limit(per_minute, timedelta(minutes=1)) if per_minute else None,
         )
     if as_json:
         echo_json(
@@ -151,6 +160,8 @@ def list_keys(
             "name": key.name,
             "scope": str(key.scope),
             "tags": list(key.tags) if key.tags else None,
+            "rateLimit": key.rate_limit,
+            "rateLimitWindow": key.rate_window.total_seconds() if key.rate_window else None,
             "state": key.state,
             "expiresAt": key.expires_at.isoformat() if key.expires_at else None,
             "revokedAt": key.revoked_at.isoformat() if key.revoked_at else None,
@@ -160,7 +171,8 @@ def list_keys(
     if as_json:
         echo_json(rows)
     else:
-        columns = ["id", "org", "name", "scope", "tags", "state", "expiresAt", "revokedAt"]
+        names = "id", "org", "name", "scope", "tags", "rateLimit", "state", "expiresAt", "revokedAt"
+        columns = list(names)
         table(columns, [[shown(row[column]) for column in columns] for row in rows])
 
 

@@ -62,6 +62,8 @@ def ask(
         tell(warning)
     if told["state"] == "cut":
         tell(f"The answer ends here: {told['reason']}")
+    elif told["state"] == "nothing_found" and (unused := service.unused(tag)):
+        tell(f"Nothing was found{unused}.")
     elif told["state"] != "answered":
         tell(ENDS.get(told["state"]) or f"No answer: {told['reason']}")
     if told["droppedCitations"]:

@@ -250,6 +250,7 @@ def export(
             bundle = backups.export(
                 url, open_blobs(config.blobs, used=True), folder, org=org, tags=only, tell=show
             )
+            _record(url, "export.made", org, bundle.documents)
     if as_json:
         echo_json(
             {
@@ -299,6 +300,7 @@ def bring(
             reason = backups.must_embed(bundle, app.embedder)
             if reason is not None:
                 tell(reason)
+            _record(url, "import.begun", org, bundle.documents)
             brought = backups.bring(app, folder, org=org, tell=show)
     if as_json:
         echo_json(
@@ -350,6 +352,13 @@ def bring(
         tell(f"waiting for a worker: {brought.queued} of the added")
     if brought.conflicts:
         raise typer.Exit(1)
+
+
+def _record(url: str, action: str, org: str, documents: int | None) -> None:
+    """In the audit log; `org` is the name of whose it is. Raises NotFoundError."""
+    audit.act(audit.CLI)
+    with Database(url, size=1) as db, db.begin() as tx:
+        audit.record(tx, action, org=orgs.find(tx, org).id, documents=documents)
 
 
 def _config() -> Config:

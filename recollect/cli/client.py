@@ -165,6 +165,20 @@ class Service:
         """Of calls that answer with an array."""
         return self._answered(lambda: self._endpoint.request(method, path, json=body), list)
 
+    def unused(self, tags: Sequence[str] | None) -> str:
+        """`; no document has the tag a` for the first such of the tags, without those that stand
+        for several (`team:*`); empty if there is none."""
+        for tag in tags or ():
+            if tag.endswith("*"):
+                continue
+            try:
+                count = self.get(f"/v3/container-tags/{quote(tag, safe='')}")["documentCount"]
+            except NotFoundError:
+                count = 0
+            if not count:
+                return f"; no document has the tag {tag}"
+        return ""
+
     def trouble(self) -> str | None:
         """Why it cannot work now, in its own words. None: it can, or other calls tell."""
         try:

@@ -269,6 +269,8 @@ def seen(
     rows = [[one["verdict"], one["id"], one["detail"] or ""] for one in found["items"]]
     if rows:
         table(["verdict", "what", "why"], rows)
+    elif verdict is not None:
+        tell(f"nothing has the verdict {verdict}")
     counts = ", ".join(f"{count} {name}" for name, count in found["verdicts"].items())
     tell(counts or "nothing was seen yet")
 
@@ -447,7 +449,7 @@ def _counts(run: Mapping[str, Any]) -> str:
     told += [f"{count} skipped ({reason})" for reason, count in skipped.items()]
     if failed:
         told.append(f"{failed} failed")
-    return ", ".join(told) or "nothing new"
+    return ", ".join(told) or ("nothing yet" if run["status"] == "running" else "nothing new")
 
 
 def _last(one: Mapping[str, Any], now: datetime) -> str:

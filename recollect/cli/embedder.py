@@ -96,7 +96,8 @@ def switch(
                 f"searches use {index.used.name}, the settings name {settings.name}: bring"
                 " RECOLLECT_EMBEDDER… up to date first"
             )
-        fresh = index is None or index.other is None
+        index = model_switch.check(index, name, width)
+        fresh = index.other is None
         if fresh and not as_json:
             _tell_cost(name, width, estimate)
         if fresh and not yes:

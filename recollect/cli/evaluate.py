@@ -9,6 +9,7 @@ import typer
 
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
 from recollect.cli.output import console, echo_json, fail, one_line, table, tell
+from recollect.errors import NotFoundError
 
 LONGEST = 600.0
 """Seconds that a step may take, with a reranker or a model that is slow."""
@@ -88,6 +89,7 @@ def evaluate(
             echo_json(told)
         else:
             _print(told)
+        _tell_missing(service, tag, told["results"])
 
 
 def _read(path: Path) -> str:
@@ -148,6 +150,20 @@ def _print(told: dict[str, Any]) -> None:
         for name, shown in names.items()
     ]
     table(["figure", "now", "before"], figures)
+
+
+def _tell_missing(service: Service, tag: str, results: list[dict[str, Any]]) -> None:
+    """Name the expected documents that no search of the tag can find, because it has none such."""
+    lost = {one["questionId"] for one in results if one["asked"] and one["rank"] is None}
+    named = {one["document"] for one in _questions(service, tag) if one["id"] in lost}
+    for document in sorted(named - {None}):
+        try:
+            found = service.get(f"/v3/documents/{quote(document, safe='')}")
+        except NotFoundError:
+            tell(f"a question expects the document {document}, which does not exist")
+            continue
+        if tag not in found["containerTags"]:
+            tell(f"a question expects the document {document}, which does not have the tag {tag}")
 
 
 def _before(one: dict[str, Any]) -> str:

@@ -110,7 +110,8 @@ def search(
             body["filters"] = json.loads(filter)
         except ValueError:
             fail("--filter must be JSON", code=2)
-    found = open_service(url, key).send("POST", "/v3/search", body)
+    service = open_service(url, key)
+    found = service.send("POST", "/v3/search", body)
     if as_json:
         echo_json(found)
         return
@@ -119,7 +120,7 @@ def search(
     for warning in found.get("warnings", ()):
         tell(warning)
     if not found["results"]:
-        tell("nothing found")
+        tell(f"nothing found{service.unused(tag)}")
     elif not any(one["isRelevant"] for hit in found["results"] for one in hit["chunks"]):
         tell(ONLY_WEAK)
 

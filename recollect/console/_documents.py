@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
@@ -40,6 +41,7 @@ from recollect.errors import (
 from recollect.ingest import intake
 from recollect.model import (
     Document,
+    DocumentId,
     Status,
     Tenant,
     storable,
@@ -311,13 +313,19 @@ def _retry_failed(app: App, tenant: Tenant) -> int:
     done = 0
     last = None
     while True:
-        with app.db.begin() as tx:
-            some = figures.failed_before(tx, tenant, last, RETRIED)
-            if some:
-                done += len(documents.reprocess(tx, tenant, ids=[id for _, id in some]))
+        some, queued = app.db.write(partial(_retry_part, tenant=tenant, before=last))
+        done += queued
         if len(some) < RETRIED:
             return done
         last = some[-1]
+
+
+def _retry_part(
+    tx: Tx, tenant: Tenant, before: tuple[datetime, DocumentId] | None
+) -> tuple[list[tuple[datetime, DocumentId]], int]:
+    """The next that failed, and how many of them are queued now."""
+    some = figures.failed_before(tx, tenant, before, RETRIED)
+    return some, len(documents.reprocess(tx, tenant, ids=[id for _, id in some])) if some else 0
 
 
 def those(tx: Tx, tenant: Tenant, ids: Sequence[str]) -> list[Document]:

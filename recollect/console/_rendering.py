@@ -8,6 +8,7 @@ Nothing that is stored becomes markup: the parser knows no HTML, a link leads to
 dropped, and a picture is the link to it, never loaded.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from markupsafe import Markup, escape
 from recollect import connectors, extract
 from recollect.console._show import Piece, link
 from recollect.console._syntax import Colour, colours
+from recollect.ingest import positions
 from recollect.model import Chunk, Document, StoredBlob
 
 DEEPEST = 24
@@ -36,8 +38,9 @@ FULL = 50
 """Characters of a line that its writer, or a program, ended because it was full."""
 HEADINGS_FROM = 3
 """The page and the section have the levels above."""
+_NEXT_MESSAGE = re.compile(r"\n\n(?! )")
 Marker = Callable[[str], list[Piece]]
-TextShape = Literal["markdown", "code", "plain"]
+TextShape = Literal["markdown", "code", "plain", "conversation"]
 
 _PLAIN = frozenset({"records", "subtitles", "sheet"})
 """Extractors whose text has lines and no Markdown."""
@@ -66,6 +69,8 @@ def look(document: Document, blob: StoredBlob | None) -> Look:
     ending = PurePath(name).suffix.lower()
     is_file = document.kind == "text" or connectors.kinds().get(document.kind) == "file"
     is_text = blob is not None or is_file
+    if blob is None and positions.turns(document.text or ""):
+        return Look("conversation")
     if not is_text or document.kind == "webpage":
         return Look("markdown")
     found = extract.detect(b"", name=name, mime=blob.mime if blob else None)
@@ -87,6 +92,8 @@ def drawn(
             return [prose(_lines(text, chunk), mark) for chunk in chunks[first:last]]
         case "markdown":
             return list(_passages(text, chunks[:last], first, mark))
+        case "conversation":
+            return list(_messages(text, chunks[:last], first, mark))
 
 
 def passage(text: str, look: Look, mark: Marker) -> Markup:
@@ -96,7 +103,7 @@ def passage(text: str, look: Look, mark: Marker) -> Markup:
             return _block(text, look.language, mark)
         case "plain":
             return prose(text, mark)
-        case "markdown":
+        case "markdown" | "conversation":
             return markdown(text, mark)
 
 
@@ -107,6 +114,23 @@ def _passages(text: str, chunks: Sequence[Chunk], first: int, mark: Marker) -> I
             body = _lines(text, chunk) if carried.fence else chunk.text
             yield markdown("\n".join([*_head(carried, body), body]), mark)
         carried = carry(chunk.text, carried)
+
+
+def _messages(text: str, chunks: Sequence[Chunk], first: int, mark: Marker) -> Iterator[Markup]:
+    """Each message in a block of its own: what someone quotes in one does not look like another."""
+    carried = Carried()
+    for at, chunk in enumerate(chunks):
+        blocks: list[Markup] = []
+        for part in _NEXT_MESSAGE.split(_lines(text, chunk)):
+            if positions.TURN.match(part):
+                carried = Carried()
+            body = "\n".join(line.removeprefix("  ") for line in part.split("\n"))
+            if at >= first:
+                said = markdown("\n".join([*_head(carried, body), body]), mark)
+                blocks.append(Markup('<div class="message">{}</div>').format(said))
+            carried = carry(body, carried)
+        if at >= first:
+            yield Markup().join(blocks)
 
 
 def _head(carried: Carried, body: str) -> Sequence[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recollect.index import terms
-from recollect.model import Document, OrgId, Stage, Status, SyncRun
+from recollect.model import Document, Key, OrgId, Stage, Status, SyncRun
 
 Piece = tuple[str, bool]
 """A stretch of text, and whether it is a word of the query."""
@@ -87,14 +87,15 @@ def ago(moment: datetime) -> str:
         return moment.astimezone(UTC).strftime("%Y-%m-%d")
     if abs(seconds) < 2:
         return "now"
-    amount = _duration(abs(seconds))
-    return f"in {amount}" if seconds < 0 else f"{amount} ago"
+    # What was said to be two hours ahead is so a moment later, too.
+    return f"{_duration(seconds)} ago" if seconds > 0 else f"in {_duration(-seconds, nearest=True)}"
 
 
-def _duration(seconds: int) -> str:
+def _duration(seconds: int, *, nearest: bool = False) -> str:
+    """In whole units that have passed, or the nearest number of them."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
-            return f"{seconds // size} {unit}"
+            return f"{(seconds + size // 2 * nearest) // size} {unit}"
     return f"{seconds} s"
 
 
@@ -188,6 +189,15 @@ def span(run: SyncRun) -> str:
     return _duration(max(0, int((end - run.started_at).total_seconds())))
 
 
+def rate(key: Key) -> str:
+    """` · at most 60 requests per minute`; empty without a limit of its own."""
+    if key.rate_limit is None or key.rate_window is None:
+        return ""
+    seconds = int(key.rate_window.total_seconds())
+    each = "per minute" if seconds == 60 else f"in {_duration(seconds)}"
+    return f" · at most {key.rate_limit:,} request{'s' * (key.rate_limit > 1)} {each}"
+
+
 def place(named: Mapping[str, Any]) -> str:
     """Where a chunk stands in the original: `page 3`, `Q1, rows 17 to 20`, `1:23 to 2:10`."""
     said = [str(named[name]) for name in ("member", "sheet", "chapter") if name in named]
@@ -226,5 +236,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "words": words,
     "total": total,
     "span": span,
+    "rate": rate,
     "place": place,
 }

@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from recollect import db
 from recollect.app import App
 from recollect.console import _room
 from recollect.console._room import (
@@ -164,9 +163,7 @@ def merge(
     """A worker does it after the answer; asked again meanwhile, it is the same merge."""
     try:
         target = _target(tenant, name, into)
-        with app.db.begin() as tx:
-            begun = tags.begin_merge(tx, tenant, [name], target, random_id())
-            db.notify(tx)
+        begun = app.db.write(lambda tx: tags.begin_merge(tx, tenant, [name], target, random_id()))
     except RequestError as error:
         return _page(request, app, tenant, name, typed={"into": into}, error=error)
     return RedirectResponse(f"{TAGS}/merges/{begun.id}", 303)

@@ -1,6 +1,7 @@
 """Reading documents."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from psycopg import sql
@@ -27,6 +28,7 @@ from recollect.model import (
     ConnectionId,
     Document,
     DocumentId,
+    OrgId,
     Page,
     Status,
     StoredBlob,
@@ -303,6 +305,14 @@ def counts_of_connections(
         {**tenancy.bounds(tenant), "connections": list(connections)},
     )
     return dict.fromkeys(connections, 0) | {row["connection_id"]: row["n"] for row in rows}
+
+
+def deleted_within(tx: Tx, org: OrgId, time: timedelta) -> bool:
+    """Whether a document of the organisation was deleted within that time."""
+    row = tx.execute(
+        "select from receipts where org_id = %s and deleted_at > now() - %s limit 1", (org, time)
+    ).fetchone()
+    return row is not None
 
 
 def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:

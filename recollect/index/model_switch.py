@@ -36,16 +36,8 @@ from recollect.model import Failure
 _BUILD: Final = "hashtextextended('recollect.index.build', 0)"
 
 
-def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> Index:
-    """Begin to change to a model; if its vectors are all there, searches use them from now on.
-
-    One that is beside already is reached by `choice` from now on: its address or key is another.
-
-    `own`: how the one that is used now is reached, so that all processes can reach both whatever
-    their settings become. Raises SetupError when it cannot be now, and says what comes first.
-    """
-    alone(tx)
-    index = read(tx)
+def check(index: Index | None, name: str, dimensions: int) -> Index:
+    """The index, if a change to the model may begin. Raises SetupError, which says what to do."""
     if index is None or not index.used.dimensions:
         raise SetupError(
             "the index has no vectors: stop the service, name the model in RECOLLECT_EMBEDDER…,"
@@ -65,6 +57,19 @@ def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> I
             f"{name} has {dimensions} dimensions, the vector index takes up to"
             f" {MOST_DIMENSIONS}; ask for fewer with --dimensions"
         )
+    return index
+
+
+def switch(tx: Tx, name: str, dimensions: int, choice: Choice, own: Choice) -> Index:
+    """Begin to change to a model; if its vectors are all there, searches use them from now on.
+
+    One that is beside already is reached by `choice` from now on: its address or key is another.
+
+    `own`: how the one that is used now is reached, so that all processes can reach both whatever
+    their settings become. Raises SetupError when it cannot be now, and says what comes first.
+    """
+    alone(tx)
+    index = check(read(tx), name, dimensions)
     if index.other is not None and index.other.name == name:
         if index.other.dimensions != dimensions:
             raise SetupError(

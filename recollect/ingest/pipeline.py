@@ -31,6 +31,7 @@ from recollect.errors import (
     Unavailable,
     code_of,
 )
+from recollect.extract.text.text import front_matter
 from recollect.index import terms
 from recollect.inference.speech import Heard, LocalEngine
 from recollect.ingest import chunk, positions, video_page
@@ -448,6 +449,15 @@ def vectors_of(app: App, chunks: Sequence[Chunk]) -> Vectors:
 def _title(content: Content, text: str) -> str:
     if content.blob is not None and content.blob.name:
         return content.blob.name
+    title, begins = None, 0
+    if text.startswith("---"):
+        title, begins = front_matter(text)
+    elif text.startswith("system"):
+        begins = positions.first_question(text)
+    return title or _first_words(text[begins:]) or _first_words(text)
+
+
+def _first_words(text: str) -> str:
     lines = (line for whole in stretch.lines(text) for line in whole.splitlines())
     line = next((line for line in lines if line.strip(" #\t>*-=")), "")
     words = line.strip(" #\t>*-=")

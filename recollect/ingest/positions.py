@@ -24,6 +24,7 @@ MESSAGE = re.compile(
 TURN = re.compile(r"(?:\A|(?<=\n\n))(?:user|assistant|system|tool)(?: [^\n]{1,200}?)?: ")
 """As `POST /v4/conversations` writes messages, each with the name of who speaks if it has one. All
 further lines of a message are indented."""
+QUESTION = re.compile(r"(?<=\n\n)user(?: [^\n]{1,200}?)?: ")
 NOT_INDENTED = re.compile(r"^[^ \n]", re.MULTILINE)
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
@@ -51,6 +52,15 @@ def locate(extracted: Extracted, chunks: Sequence[Chunk]) -> list[Chunk]:
         )
         for chunk, path in zip(chunks, headings, strict=True)
     ]
+
+
+def first_question(text: str) -> int:
+    """Where the first message of a user begins in a conversation that begins with a `system`
+    message, which others begin with as well; else 0."""
+    if not TURN.match(text):
+        return 0
+    found = next(find(QUESTION, text), None)
+    return found.start() if found else 0
 
 
 class _Marks:
@@ -108,9 +118,13 @@ def _title(line: str) -> str | None:
 def _messages(text: str) -> Sequence[int]:
     """Where the messages of a conversation begin: one that `POST /v4/conversations` wrote, or any
     text with lines such as `user: …`."""
-    found = array("Q")
-    if TURN.match(text):
-        found.extend(message.start() for message in find(TURN, text))
-    if not found or len(found) < sum(1 for _ in find(NOT_INDENTED, text)):
-        found = array("Q", (message.start() for message in find(MESSAGE, text)))
+    found = turns(text) or array("Q", (message.start() for message in find(MESSAGE, text)))
     return found if len(found) >= FEWEST_MESSAGES else ()
+
+
+def turns(text: str) -> Sequence[int]:
+    """Where the messages begin, if `POST /v4/conversations` wrote the text."""
+    if not TURN.match(text):
+        return ()
+    found = array("Q", (message.start() for message in find(TURN, text)))
+    return found if len(found) == sum(1 for _ in find(NOT_INDENTED, text)) else ()

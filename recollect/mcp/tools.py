@@ -46,7 +46,9 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
         "Search documents",
         "Find passages in the user's documents by meaning and words. Call it before you answer from"
         " memory about anything the user may have written down, read or collected. Answers with the"
-        " best passages of each document; cite `source`, and call `get` for more of the text.",
+        " best passages of each document; cite `source`, and call `get` for more of the text."
+        " Memories, which are single facts of a container tag, are not among them: call `profile`"
+        " with the same query.",
         SearchFor,
         SearchAnswer,
         search,

@@ -36,7 +36,10 @@ SESSION = timedelta(hours=12)
 """How long one who signed in to the console stays so."""
 LINK = timedelta(minutes=2)
 """How long a link that signs in to the console can be used."""
-_KEY = "k.id, k.name, k.scope, k.tags, k.created_at, k.expires_at, k.revoked_at, " + _ORG
+_KEY = (
+    "k.id, k.name, k.scope, k.tags, k.created_at, k.expires_at, k.revoked_at,"
+    " k.rate_limit, k.rate_window, "
+) + _ORG
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,4 +423,6 @@ def _key(row: dict[str, Any]) -> Key:
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         revoked_at=row["revoked_at"],
+        rate_limit=row["rate_limit"],
+        rate_window=row["rate_window"],
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 
-from recollect.db import Tx, tenancy
+from recollect.db import Tx, notify, tenancy
 from recollect.errors import (
     BadRequestError,
     ConflictError,
@@ -205,7 +205,11 @@ def _held(tx: Tx, org: OrgId, names: Sequence[str]) -> dict[str, int]:
 
 def patch(tx: Tx, tenant: Tenant, name: str, change: Mapping[str, Any]) -> TagDetails:
     """Set what `change` names (`title`, `entity_context`, `profile_buckets`); None clears it."""
-    get(tx, tenant, name)
+    try:
+        get(tx, tenant, name)
+    except NotFoundError as error:
+        made = f"{error.details}; its first document makes it and may bring its entityContext"
+        raise NotFoundError(error.message, made) from error
     buckets = change.get("profile_buckets")
     tx.execute(
         "update tags set updated_at = now(),"
@@ -308,7 +312,8 @@ def restore(tx: Tx, org: OrgId, names: Sequence[str]) -> None:
 
 
 def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id: str) -> Merge:
-    """Note that the sources are to go into the target; asked again meanwhile, it is the same merge.
+    """Note that the sources are to go into the target, and wake a worker for it; asked again
+    meanwhile, it is the same merge.
 
     Raises NotFoundError for a source that is not there, ConflictError while another merge moves
     documents from or to one of the tags.
@@ -326,6 +331,7 @@ def begin_merge(tx: Tx, tenant: Tenant, sources: Sequence[str], target: str, id:
         (id, tenant.id, list(sources), target),
     ).fetchone()
     assert row is not None
+    notify(tx)
     return _merge(row)
 
 

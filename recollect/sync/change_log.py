@@ -26,8 +26,10 @@ class FeedEntry:
     what: What
     at: datetime
     title: str | None
-    """None, as is the url, for a document that is gone by now, or out of the caller's reach"""
+    """None, as is the url, for a document that is gone by now"""
     url: str | None
+    is_gone: bool
+    """or out of the caller's reach"""
     texts: int | None
     """of its chunks, each once; None until it is processed, and if it is removed"""
     new_texts: int | None
@@ -105,7 +107,8 @@ def find(
         "  where c.run_id = %(run)s and r.connection_id = %(connection)s"
         "  and (%(what)s::text is null or c.what = %(what)s)"
         "  order by c.at, c.document_id limit %(limit)s offset %(offset)s)"
-        " select c.*, d.title, d.url from listed c left join documents d on d.id = c.document_id"
+        " select c.*, d.title, d.url, d.id is null as is_gone"
+        " from listed c left join documents d on d.id = c.document_id"
         "  and "
         + tenancy.with_any("d.container_tags", "d.org_id")
         # So is what a large deletion hides: the feed names nothing that is gone.
@@ -130,6 +133,7 @@ def _read(row: Mapping[str, Any]) -> FeedEntry:
         at=row["at"],
         title=row["title"],
         url=row["url"],
+        is_gone=row["is_gone"],
         texts=row["texts"],
         new_texts=row["new_texts"],
     )

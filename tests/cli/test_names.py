@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 import typer
@@ -64,6 +65,20 @@ def test_keys_are_listed_with_their_state(run: Shell, service: Service) -> None:
     states = {one["id"]: one["state"] for one in run("keys", "list", "--json").json}
 
     assert [states[id] for id in ids] == ["active", "revoked", "expired"]
+
+
+def test_a_key_may_ask_as_often_as_its_limit_says(run: Shell, service: Service) -> None:
+    made = run("keys", "create", "--per-minute", "2", "--json").json
+    limited = made["key"]
+
+    headers = {"Authorization": f"Bearer {limited}"}
+    with httpx.Client(base_url=service.url, headers=headers, trust_env=False) as http:
+        asked = [http.get("/v3/documents/counts") for _ in range(3)]
+
+    assert [one.status_code for one in asked] == [200, 200, 429]
+    [listed] = [one for one in run("keys", "list", "--json").json if one["id"] == made["id"]]
+    assert (listed["rateLimit"], listed["rateLimitWindow"]) == (2, 60)
+    assert run("keys", "create", "--per-minute", "0").code == 2
 
 
 def test_a_webhook_is_what_the_console_calls_one(run: Shell) -> None:

@@ -157,6 +157,7 @@ def test_a_sync_tells_what_it_added_changed_and_removed(me: httpx.Client, app: A
             (old.id, "changed", 4, 1),
             (waits.id, "changed", None, None),
             ("Vanished", "removed", None, None),
+            ("Deleted", "added", None, None),
         ],
     )
     before = ran(app, make(app, tenant), [(new.id, "added", 1, 1)])
@@ -167,16 +168,17 @@ def test_a_sync_tells_what_it_added_changed_and_removed(me: httpx.Client, app: A
     assert tree(me.get(ROOMS)).css(f".connections td a[href='{own}/runs/{run}']")
     assert links == [f"{own}/runs/{run}?what={what}" for what in ("added", "changed", "removed")]
     shown = rows(page, ".changes")
-    assert [row.split()[0] for row in shown] == ["new", "old", "waits", "gone;"]
+    assert [row.split()[0] for row in shown] == ["new", "old", "waits", "gone;", "gone;"]
     for row, words in zip(
         shown,
-        ("added 100 %", "changed 25 %", "changed not processed yet", "removed –"),
+        ("added 100 %", "changed 25 %", "changed not processed yet", "removed –", "added –"),
         strict=True,
     ):
         assert words in row
     assert "Vanished" in shown[3]
+    assert "/console/documents/Deleted" not in page.text
     assert f'href="/console/documents/{old.id}"' in page.text
-    assert [len(rows(me.get(link), ".changes")) for link in links] == [1, 2, 1]
+    assert [len(rows(me.get(link), ".changes")) for link in links] == [2, 2, 1]
     assert me.get(f"{own}/runs/{before}").status_code == 404
     assert me.get(f"{own}/runs/absent").status_code == 404
 

@@ -889,6 +889,8 @@ def test_a_key_is_shown_once_and_does_what_it_says(
     assert secret not in listed.text
     assert secret.split("_")[2] not in listed.text
     assert "robot <b>" in body(listed)
+    for shown in (answer, listed):
+        assert "at most 120 requests per minute" in body(shown)
     with app.db.begin() as tx:
         made = orgs.authenticate(tx, secret)
         row = tx.execute("select rate_limit from keys where id = %s", (made.id,)).fetchone()

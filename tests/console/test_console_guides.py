@@ -1,6 +1,7 @@
 """The guides that the console serves, the steps to an application, and what Settings explain."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import httpx
@@ -149,6 +150,17 @@ def test_the_audit_log_has_who_signed_in_and_keys_that_were_nobodys(
     told = {(one["actor"], one["object"]) for one in done["records"] if "sign" in one["action"]}
     assert (f"key:{secret[0].id}", secret[0].id) in told
     assert not [actor for actor, _ in told if actor == "nobody"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"), [("2:00", "in 2 h"), ("1:20", "in 1 h"), ("720:00", "in 30 d")]
+)
+def test_what_expires_in_two_hours_says_so(ahead: str, told: str):
+    hours, minutes = map(int, ahead.split(":"))
+    nearly = timedelta(hours=hours, minutes=minutes) - timedelta(seconds=3)
+
+    assert _show.ago(datetime.now(UTC) + nearly) == told
+    assert _show.ago(datetime.now(UTC) - timedelta(hours=1, minutes=59)) == "1 h ago"
 
 
 def test_a_refusal_is_a_sentence(me: httpx.Client):

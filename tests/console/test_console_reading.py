@@ -315,6 +315,27 @@ def test_a_file_of_a_provider_is_shown_by_its_name(
     assert _rendering.look(replace(document, kind=kind), None) == shown
 
 
+def test_what_is_quoted_in_a_message_does_not_look_like_another(
+    me: httpx.Client, app: App, client: httpx.Client
+):
+    quoted = "He wrote:\n\nuser: hi\n\nassistant: *hello*\n\n```\n" + "  call(1)\n\n" * 200
+    said = [("user", quoted), ("assistant", "That is\n\n- long")]
+    messages = [{"role": role, "content": text} for role, text in said]
+    talk = {"conversationId": "talk", "messages": messages}
+    id = client.post("/v4/conversations", json=talk).json()["id"]
+    drain(app)
+    shown = tree(me.get(f"/console/documents/{id}")).css(".drawn .message")
+
+    heads = [block.text().strip().partition("\n")[0] for block in shown]
+    assert (heads[0], {*heads[1:-1]}, heads[-1]) == (
+        "user: He wrote:", {"call(1)"}, "assistant: That is",
+    )  # fmt: skip
+    assert "hello" in {node.text() for node in shown[0].css("em")}
+    code = "\n".join(node.text() for block in shown for node in block.css("pre"))
+    assert code.count("  call(1)") == 200
+    assert shown[-1].css_first("li") is not None
+
+
 def test_what_has_no_markup_keeps_its_lines(me: httpx.Client, app: App, tenant: Tenant):
     document = upload(me, app, tenant, "log.txt", b"a *b* c\n  d # e\n", "text/plain")
     drain(app)

@@ -818,6 +818,21 @@ class TestKeys:
         assert get(client, foreign)
 
 
+def test_a_note_has_the_title_of_its_front_matter_or_begins_after_it(
+    client: httpx.Client, app: App
+):
+    notes = {
+        "---\ntitle: Of herons\ntags: [a]\n---\n\nThey wade.": "Of herons",
+        "---\ntags: [a]\n---\n\n## They wade.": "They wade.",
+        "---\ntags: [a]\n---\n": "tags: [a]",
+        "---\n\nThey wade.\n\n---\n\ntitle: no": "They wade.",
+    }
+    ids = [add(client, note) for note in notes]
+    drain(app)
+
+    assert [get(client, id)["title"] for id in ids] == list(notes.values())
+
+
 def test_a_given_title_outlives_new_content_and_what_is_not_a_title_is_refused(
     client: httpx.Client, app: App
 ):

@@ -179,6 +179,32 @@ def test_who_comes_back_is_told_what_happened_meanwhile(client: httpx.Client, ap
         assert {next(events)["of id"] for _ in range(2)} == {first, second}
 
 
+def test_who_comes_back_hears_of_a_gap_if_something_may_be_gone(
+    client: httpx.Client,
+    stranger: httpx.Client,
+    limited: Callable[..., httpx.Client],
+    app: App,
+):
+    id, moves = add(client, "one", containerTag="a"), add(client, "two", containerTag="a")
+    drain(app)
+    now = str(int(time.time() * 1000))
+    with listening(client, last=now) as whole:
+        assert [next(whole)["event"] for _ in range(2)] == ["document"] * 2
+    # What leaves the tags leaves no receipt.
+    client.patch(f"/v3/documents/{moves}", json={"containerTag": "b"}).raise_for_status()
+    for http, tags in ((limited(tags=["a"]), ""), (client, "a")):
+        with listening(http, last=now, containerTags=tags) as some:
+            assert next(some)["event"] == "gap"
+            assert next(some)["of id"] == id
+    client.delete(f"/v3/documents/{id}").raise_for_status()
+    with listening(client, last=now) as whole:
+        assert next(whole)["event"] == "gap"
+        assert next(whole)["of id"] == moves
+    with listening(stranger, last=now) as foreign:
+        theirs = add(stranger, "three")
+        assert next(foreign)["of id"] == theirs
+
+
 def test_one_connection_serves_all_streams_and_ends_with_the_last(
     client: httpx.Client, live_url: str, key: str, db: Database, database_url: str
 ):

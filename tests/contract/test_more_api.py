@@ -317,6 +317,15 @@ class TestConversations:
         )
         assert found(client, "herons")[0]["documentId"] == document["id"]
 
+    def test_its_title_is_what_the_user_said_first(self, client: httpx.Client, app: App):
+        order = {"role": "system", "content": "You help.\n\nuser: means whoever writes."}
+        say(client, order)
+        drain(app)
+        assert get(client, "talk%2F1")["title"] == "system: You help."
+        say(client, assistant("Hello"), {**user("Do herons fly?"), "name": "Ann"}, user("Well?"))
+        drain(app)
+        assert get(client, "talk%2F1")["title"] == "user Ann: Do herons fly?"
+
     def test_the_same_words_in_another_turn_are_kept(self, client: httpx.Client, app: App):
         say(client, user("ok"), assistant("a"))
         say(client, user("ok"), assistant("a"), user("ok"), assistant("b"))
@@ -527,7 +536,7 @@ class TestContainerTags:
         refused(client.patch("/v3/container-tags/a:b.c", json={"entityContext": "x" * 1501}), 400)
         refused(client.get("/v3/container-tags/nowhere"), 404, "Container tag not found")
         refused(client.get("/v3/container-tags/a%20b"), 400)
-        refused(client.patch("/v3/container-tags/nowhere", json={}), 404)
+        refused(client.patch("/v3/container-tags/nowhere", json={}), 404, "its first document")
 
     def test_a_colon_may_be_encoded_in_the_address(self, client: httpx.Client):
         """As `encodeURIComponent` does it."""

@@ -90,7 +90,7 @@ def colliding_once(base: Database, table: LiteralString, ends: LiteralString) ->
             " return new; end $$"
         )
         tx.execute(
-            f"create trigger collide before update on {table}"
+            f"create trigger collide before insert or update on {table}"
             f" for each row when ({ends}) execute function collide()"
         )
     try:
@@ -130,6 +130,22 @@ def test_a_merge_that_collides_is_not_put_off(app: App, tenant: Tenant):
         assert tags.merge(tx, tenant, begun.id).finished_at is not None
         assert documents.get(tx, tenant, id).container_tags == ["b"]
     assert not tag_merges.step(app)
+
+
+@pytest.mark.parametrize("door", ["/v3/container-tags/merge", "/ns/a"])
+def test_the_wish_to_merge_that_collides_is_done_again(
+    app: App, tenant: Tenant, client: httpx.Client, door: str
+):
+    with app.db.begin() as tx:
+        tags.ensure(tx, tenant.id, ["a"])
+    with colliding_once(app.db, "tag_merges", "new.finished_at is null"):
+        if door == "/ns/a":
+            answer = client.delete(door, params={"moveTo": "b"})
+        else:
+            body = {"containerTags": ["a"], "targetContainerTag": "b"}
+            answer = client.post(door, json=body)
+    assert answer.status_code == 202, answer.text
+    assert tag_merges.step(app)
 
 
 @pytest.mark.parametrize("door", ["/v3/connections/{}", "/ns/a/connectors/{}"])

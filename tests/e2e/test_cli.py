@@ -316,7 +316,10 @@ def test_search_says_what_stands_where(run: Shell, tag: str) -> None:
     assert title.startswith("1. ")
     assert "can easily and safely be cancelled" in passage
     assert place.strip().startswith(f"guide.md · chars {best['start']}")
-    assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", "nothing found\n")
+    none = f"no document has the tag {tag}-other"
+    assert (elsewhere.code, elsewhere.out, elsewhere.err) == (0, "", f"nothing found; {none}\n")
+    assert run("ask", "task", "--tag", f"{tag}-other").err == f"Nothing was found; {none}.\n"
+    assert run("search", "task", "--tag", f"{tag}-other:*").err == "nothing found\n"
     spoken = run("search", "how", "is", "a", "task", "cancelled", "--tag", tag, "--json").json
     assert spoken["results"] == found["results"]
     weak = run("search", "zxqvbn", "--tag", tag)
@@ -345,6 +348,18 @@ def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
     assert asked.code == 1
     assert "Delete the s3 connection of papers, and all documents that it brought" in asked.err
     assert run("disconnect", made["id"], "--yes").code == 0
+
+
+def test_a_verdict_that_nothing_has_is_told(run: Shell, tag: str) -> None:
+    keys = ("bucket=papers", "region=eu-central-1", "accessKeyId=AKIA", "secretAccessKey=secret")
+    options = [word for pair in keys for word in ("--set", pair)]
+    made = run("connect", "s3", "--tag", tag, "--json", *options).json
+
+    told = run("seen", made["id"], "--verdict", "robot")
+    run("disconnect", made["id"], "--yes")
+
+    assert (told.code, told.out) == (0, "")
+    assert told.err == "nothing has the verdict robot\nnothing was seen yet\n"
 
 
 def test_what_is_connected_a_second_time_is_told(run: Shell, tag: str, nowhere: str) -> None:
@@ -392,6 +407,15 @@ def test_evaluate_says_where_the_expected_document_stands(run: Shell, tag: str) 
     assert (as_json["run"]["hitAt1"], as_json["results"][0]["rankBefore"]) == (1.0, 1)
     assert json.loads(run("evaluate", tag, "--export").out) == json.loads(lines)
     assert run("evaluate", tag, "--export", "--import", "questions.jsonl").code == 2
+    added = run("add", "meeting.md", "--tag", f"{tag}-too", "--json").json
+    elsewhere = added["sources"][0]["id"]
+    wanted = [{"question": "Who comes?", "document": one} for one in ("nosuch", elsewhere)]
+    (run.folder / "questions.jsonl").write_text("\n".join(map(json.dumps, wanted)))
+    run("evaluate", tag, "--import", "questions.jsonl")
+    assert set(run("evaluate", tag).err.splitlines()) == {
+        "a question expects the document nosuch, which does not exist",
+        f"a question expects the document {elsewhere}, which does not have the tag {tag}",
+    }
     (run.folder / "questions.jsonl").write_text("{")
     false = run("evaluate", tag, "--import", "questions.jsonl")
     assert false.code != 0

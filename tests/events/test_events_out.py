@@ -30,9 +30,10 @@ from recollect.ops import reencrypt
 from recollect.orgs import orgs
 from recollect.sync import connection_queue, connections
 from recollect.sync.connections import SealedConnection
-from recollect.worker import processing, syncs, webhooks
+from recollect.worker import processing, syncs, tag_merges, webhooks
 from recollect.worker.webhooks import LEASE, Deliverer
 from tests.conftest import LOOPBACK, eventually
+from tests.contract.calls import upload
 from tests.fakes.receiver import Came, Receiver
 from tests.fakes.shelf import Shelf, shelved
 from tests.fakes.terminal import Terminal
@@ -304,6 +305,50 @@ def test_a_document_that_leaves_the_tags_of_an_endpoint_is_deleted_for_it(
             {"id": id, "status": "deleted", "connectionId": None, "containerTags": ["b"]},
         )
     ]
+
+
+def test_a_document_that_comes_to_the_tags_of_an_endpoint_is_told_to_it(
+    app: App,
+    client: httpx.Client,
+    tenant: Tenant,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+):
+    read, queued = add(app, tenant, tag="c"), add(app, tenant, "two", tag="c")
+    merged = add(app, tenant, "three", tag="d")
+    failed = upload(client, "broken.pdf", b"%PDF-1.7", containerTags="c").json()["id"]
+    processing.drain(app)
+    client.patch(f"/v3/documents/{queued}", json={"content": "changed"}).raise_for_status()
+    endpoint(containerTags=["a", "b"])
+    whole = endpoint(url=f"{receiver.url}/whole", events=["document.done", "document.failed"])
+
+    for id in (read, failed, queued):
+        for tags in (["c", "a"], ["b"]):
+            change = {"containerTags": tags}
+            client.patch(f"/v3/documents/{id}", json=change).raise_for_status()
+    merge = {"containerTags": ["d"], "targetContainerTag": "a"}
+    client.post("/v3/container-tags/merge", json=merge).raise_for_status()
+    while tag_merges.step(app):
+        pass
+    webhooks.drain(app)
+    assert log(client, whole) == []
+    assert {data["id"]: (type, data["containerTags"]) for type, data in told(receiver)} == {
+        read: ("document.done", ["a"]),
+        failed: ("document.failed", ["a"]),
+        merged: ("document.done", ["a"]),
+    }
+    assert len(receiver.came) == 3
+    assert dict(told(receiver)[0][1]) == {
+        "id": read, "status": "done", "type": "text", "connectionId": None, "revision": 1,
+        "chunks": 1, "embedded": 1, "reused": 0, "removed": 0, "containerTags": ["a"],
+    }  # fmt: skip
+    receiver.came.clear()
+    processing.drain(app)
+    webhooks.drain(app)
+    assert {(one.path, one.said["data"]["id"]) for one in receiver.came} == {
+        ("/hook", queued),
+        ("/hook/whole", queued),
+    }
 
 
 def test_an_endpoint_that_is_limited_later_forgets_other_tags(

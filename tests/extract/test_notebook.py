@@ -53,6 +53,18 @@ def test_cells_come_in_their_order_with_what_they_gave(read):
     assert not extracted.warnings
 
 
+@pytest.mark.parametrize("beside", [{}, {"text/plain": "<IPython.core.display.HTML object>"}])
+def test_html_is_read_where_no_text_stands_beside_it(read, beside: dict):
+    table = "<style>td {}</style><table><tr><th>tree<th>kg</tr><tr><td>elm<td>3</tr></table>"
+    shown = {"output_type": "display_data", "data": {"text/html": [table], **beside}}
+    choking = {"output_type": "display_data", "data": {"text/html": "<div>" * 5_000, **beside}}
+
+    text = read(notebook(code("frame", shown), code("deep", choking)), "a.ipynb").text
+    assert "| tree | kg |\n| --- | --- |\n| elm | 3 |" in text
+    assert text.count("(output: text/html)") == (0 if beside else 1)
+    assert "```\n| tree" not in text
+
+
 def test_an_error_is_read_without_its_colours(read):
     trace = ["\x1b[0;31mZeroDivisionError\x1b[0m: division by zero"]
     broken = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": trace}

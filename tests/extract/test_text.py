@@ -96,6 +96,34 @@ def test_markdown_stays_as_it_is_and_gives_its_heading_as_title(read):
     assert extracted.kind == "text"
 
 
+@pytest.mark.parametrize(
+    ("lines", "title"),
+    [
+        ("title: Of herons\ntags:\n  - birds", "Of herons"),
+        ("# a comment\ndate: 2026-11-27\nTitle: 'Herons: a life' \n", "Herons: a life"),
+        ('title: "Herons"\r\ndraft: true\r', "Herons"),
+        ("tags: [a]", "Heading"),
+        ("title: >-\n  folded", "Heading"),
+        ("title:\nx: y", "Heading"),
+        ("", "Heading"),
+    ],
+)
+def test_the_front_matter_of_markdown_gives_its_title(read, lines: str, title: str):
+    source = f"---\n{lines}\n---\n\n# Heading\n\ntext\n"
+    extracted = read(source, "a.md")
+
+    assert extracted.title == title
+    assert extracted.text.startswith("---\n")
+
+
+def test_a_rule_at_the_beginning_is_no_front_matter(read):
+    for source in (
+        "---\nSome words.\ntitle: no\n\n---\n\n# Heading\n",
+        "---\ntitle: no\n\n# Heading\n",
+    ):
+        assert read(source, "a.md").title == "Heading"
+
+
 def test_plain_text_has_no_title(read):
     assert read("# comment\nvalue\n", "a.txt").title is None
 

@@ -197,7 +197,9 @@ def test_reading_aids_do_not_break_words_and_line_ends_part_them(read):
     body = _p(ruby.format(_r("とう"), _r("東")), ruby.format(_r("きょう"), _r("京")), "です")
 
     assert read(office.docx(body)).text == "東京です"
-    assert read(office.docx("<w:p><w:r><w:t>a</w:t><w:cr/><w:t>b</w:t></w:r></w:p>")).text == "a b"
+    for end in ("cr", 'br w:type="page"', 'br w:type="column"', 'ptab w:alignment="right"'):
+        line = f"<w:p><w:r><w:t>a</w:t><w:{end}/><w:t>b</w:t></w:r></w:p>"
+        assert read(office.docx(line)).text == "a b"
 
 
 def test_an_equation_stays_in_its_line(read):

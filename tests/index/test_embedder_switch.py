@@ -1136,6 +1136,8 @@ def test_the_whole_service_changes_its_model_while_workers_are_killed(short_tmp:
         eventually(lambda: not client.get("/v3/documents/processing").json()["totalCount"])
         assert found_by(client, first)
 
+        same = ["switch", "openai", "--url", url, "--model", "small"]
+        assert command(folder, settings, *same, fails="already") is None  # and asks nothing
         second.slow = 1.5
         to = ["switch", "openai", "--url", url, "--model", "large", "--yes"]
         told = command(folder, settings, *to)

@@ -49,7 +49,7 @@ from recollect.model import (
 from recollect.ops import backup, verify
 from recollect.ops.backup import Archive, Progress, Restored
 from recollect.ops.backup._archive import Writing
-from recollect.orgs import assistants, orgs, settings, tags
+from recollect.orgs import assistants, audit, orgs, settings, tags
 from recollect.search import hybrid
 from recollect.worker.processing import Worker, drain, sweep_blobs
 from tests.conftest import eventually
@@ -1090,7 +1090,7 @@ def test_the_commands_move_an_installation_into_an_embedded_database(
 
     saved = recollect("backup", str(file), url=url_of(app), data_dir=here)
     assert saved.returncode == 0, saved.stderr
-    assert "1 documents" in saved.stdout
+    assert "1 document," in saved.stdout
     assert "the secret key is not in it" in saved.stderr
     assert file.stat().st_mode & 0o777 == 0o600
     refused = recollect("backup", str(file), url=url_of(app), data_dir=here)
@@ -1103,7 +1103,7 @@ def test_the_commands_move_an_installation_into_an_embedded_database(
 
     moved = recollect("restore", str(file), url=None, data_dir=there)
     assert moved.returncode == 0, moved.stderr
-    assert "restored 1 documents" in moved.stdout
+    assert "restored 1 document and" in moved.stdout
     assert "1 connection must be authorized again" in moved.stderr
     again = recollect("restore", str(file), url=None, data_dir=there)
     assert again.returncode == 1
@@ -2124,8 +2124,15 @@ def test_the_command_tells_of_conflicts_and_ends_with_1(
     given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(tmp_path / "data")}
 
     done = terminal.run("import", str(tmp_path / "bundle"), "--org", "elsewhere", **given)
+    terminal.run("export", str(tmp_path / "back"), "--org", "elsewhere", **given)
 
     assert done.code == 1, done.err
+    with Database(url, size=1) as db, db.begin() as tx:
+        told = audit.find(tx, org=orgs.find(tx, "elsewhere").id, actor="cli")
+    assert [(one.action, dict(one.details)) for one in told] == [
+        ("export.made", {"documents": 1}),
+        ("import.begun", {"documents": 1}),
+    ]
     assert "0 added, 1 there already" in done.out
     assert "1 of those there already differ from the bundle, and stay" in done.err
 

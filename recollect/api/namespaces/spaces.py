@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
 
-from recollect import db
 from recollect.api.deps import CurrentApp, Reader, refuse_slips
 from recollect.api.namespaces._door import (
     Closed,
@@ -155,9 +154,9 @@ def delete(
         [target] = tags.asked(space.key, move_to, None, default=False, field="moveTo")
         if target == space.name:
             raise BadRequestError("moveTo: must be another namespace")
-        with app.db.begin() as tx:
-            begun = tags.begin_merge(tx, space.key, [space.name], target, random_id())
-            db.notify(tx)
+        begun = app.db.write(
+            lambda tx: tags.begin_merge(tx, space.key, [space.name], target, random_id())
+        )
         response.status_code = 202
         return SpaceMoving(
             status="queued", operation_id=begun.id, namespace=space.name, move_to=target

@@ -1,5 +1,6 @@
 """DOCX in what xberg understands: it keeps one box of a group and drops what is another file within
-it, counts notes of two kinds as one, breaks words with their reading aids, and moves equations.
+it, counts notes of two kinds as one, breaks words with their reading aids, joins those around some
+breaks, and moves equations.
 """
 
 import re
@@ -12,7 +13,7 @@ from recollect.extract import _xml
 
 _NEEDS = (
     *(b"footnoteReference", b"endnoteReference", b"commentReference", b"altChunk", b"oMath"),
-    *(b"txbxContent", b":rt>", b":cr/>"),
+    *(b"txbxContent", b":rt>", b":cr/>", b":ptab", b'"page"'),
 )
 _TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _LINK = re.compile(rb"""(<(?:\w+:)?hyperlink\b[^>]*?)\s[\w-]+:id=(?:"[^"]*"|'[^']*')""")
@@ -87,6 +88,10 @@ def _parsed(source: bytes, parser: expat.XMLParserType) -> None:
         parser.Parse(source, True)
     except expat.ExpatError as error:
         raise _xml.malformed(error) from error
+
+
+def _is_of_page(attributes: Mapping[str, str]) -> bool:
+    return _xml.plain(attributes).get("type") == "page"
 
 
 def _tag_end(source: bytes, at: int) -> int:
@@ -249,7 +254,7 @@ class _Rewriting:
                 self._replace(here, b"")
             case "rt" if "ruby" in self._path[-2:]:
                 self._replace(here, b"")
-            case "cr":
+            case "cr" | "ptab" | "br" if tag != "br" or _is_of_page(attributes):
                 self._replace(here, b"<%sbr/>" % self._prefix)
             case "altChunk":
                 self.chunks.append(self._read_chunk(_xml.plain(attributes).get("id", "")))

@@ -1,6 +1,6 @@
 """Jupyter notebooks: cells in their order; Markdown as it is, code fenced, outputs as text.
 
-Pictures and other outputs that are no text are named. Nothing is ever run.
+HTML is read where no text stands beside it; pictures and other outputs are named. Nothing is run.
 """
 
 import re
@@ -12,10 +12,15 @@ from recollect.errors import Permanent
 from recollect.extract._text import TEXT_BYTES, clean_line, decode
 from recollect.extract.text._outline import fenced
 from recollect.extract.text.text import first_heading
+from recollect.extract.web._page import read_letter
 from recollect.model import Blob, Extracted, Place
 
 OUTPUT_LENGTH = 20_000
 """Characters of the outputs of one cell; what a loop printed says little more."""
+HTML_LENGTH = 1_000_000
+"""Characters of HTML that are read; a chart that brings its own program has more."""
+_OBJECT = re.compile(r"|<\S+ object(?: at 0x[0-9a-f]+)?>")
+"""What stands for text beside HTML that a program made to be shown."""
 _DECODER = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LEVELS = frozenset("123456")
@@ -114,11 +119,26 @@ def _output(output: Mapping[str, Any]) -> tuple[str, bool, Sequence[str]]:
             data = _mapping(output.get("data")) or {  # nbformat 3 has them beside each other
                 _OLD.get(name, name): value for name, value in output.items() if name in _OLD
             }
+            if shown := _shown(data):
+                return shown, True, ()
             for mime in ("text/markdown", "text/plain", "text/latex"):
                 if mime in data:
                     pictures = [clean_line(one)[:100] for one in data if one.startswith("image/")]
                     return _text(data[mime]), mime == "text/markdown", pictures[:10]
             return "", False, [clean_line(one)[:100] for one in data][:10]
+
+
+def _shown(data: Mapping[str, Any]) -> str:
+    """The text of HTML that no other text stands beside."""
+    if "text/html" not in data or "text/markdown" in data:
+        return ""
+    html = _text(data["text/html"])
+    if len(html) > HTML_LENGTH or not _OBJECT.fullmatch(_text(data.get("text/plain")).strip()):
+        return ""
+    try:
+        return read_letter(html.encode(), "text/html; charset=utf-8").text
+    except Permanent:  # markup that would choke a parser
+        return ""
 
 
 _OLD = {"text": "text/plain", "png": "image/png", "jpeg": "image/jpeg", "svg": "image/svg+xml"}
