@@ -10,8 +10,9 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -21,9 +22,11 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable
+from recollect import log
+from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable, Undeletable
 from recollect.model import OrgId
 
+LOG = log.get("blobs")
 NOTE = ".store"
 """Names a folder that keeps blobs; no blob."""
 KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/[0-9a-f]{64}\.[0-9a-f]{8}")
@@ -33,6 +36,11 @@ _PART = ".part"
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PIECE = 5 << 20
+"""Bytes that go to or from a bucket at once: a request has 30 seconds, however slow the link."""
+_CODE = re.compile(r"<Code>([\w.]+)</Code>|\(code: ([\w.]+)\)")
+_STATUS = re.compile(r"status code: (\d{3})")
+_PASSING = frozenset({"408", "429", "InternalError", "ServiceUnavailable", "SlowDown"})
 
 
 class Blobs(Protocol):
@@ -61,7 +69,7 @@ class Blobs(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Gone, or was gone already."""
+        """Gone, or was gone already. Raises Undeletable where this one is kept all the same."""
         ...
 
     def older_than(self, age: timedelta) -> Iterator[str]:
@@ -79,6 +87,40 @@ def new_key(org: OrgId, data: bytes) -> str:
 def is_whole(key: str, data: bytes) -> bool:
     """Whether these are the bytes that the key was made for."""
     return hashlib.sha256(data).hexdigest() == key.rpartition("/")[2].partition(".")[0]
+
+
+def get_whole(store: Blobs, key: str) -> bytes:
+    """The bytes that the key was made for; raises Permanent where the store has others or none."""
+    data = store.get(key)
+    if not is_whole(key, data):
+        raise Permanent("the uploaded file is damaged in the store", code="missing_blob")
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    gone: Sequence[str]
+    kept: Sequence[str]
+    """what the store does not let go"""
+
+
+def delete_all(store: Blobs, keys: Iterable[str]) -> Deletion:
+    """What the store keeps is told to the log, and stops nothing. Where it is down, the rest is
+    left; raises Unavailable if that is all."""
+    gone, kept = list[str](), list[str]()
+    for key in keys:
+        try:
+            store.delete(key)
+        except Undeletable as error:
+            LOG.warning("file not deleted", key=key, error=str(error))
+            kept.append(key)
+        except Unavailable:
+            if not gone and not kept:
+                raise
+            break
+        else:
+            gone.append(key)
+    return Deletion(gone, kept)
 
 
 def _is_ours(key: str) -> bool:
@@ -236,7 +278,11 @@ class FolderBlobs:
         except FileNotFoundError:
             self._check()
         except OSError as error:
-            raise Unavailable(f"cannot delete from the blob folder: {error.strerror}") from error
+            told = f"cannot delete from the blob folder: {error.strerror}"
+            if error.errno not in _LOST:
+                raise Unavailable(told) from error
+            self._check()
+            raise Undeletable(told) from error
 
     def older_than(self, age: timedelta) -> Iterator[str]:
         self._check()
@@ -275,18 +321,30 @@ class ObjectBlobs:
 
     def put(self, key: str, data: bytes) -> None:
         try:
-            obstore.put(self._store, key, data)
+            # A few parts at a time: on a slow link many at once would all be late.
+            obstore.put(self._store, key, data, chunk_size=_PIECE, max_concurrency=2)
         except (BaseError, FileNotFoundError) as error:  # the latter without the bucket
-            raise Unavailable("the blob bucket did not accept the file") from error
+            raise _trouble(error) from error
 
     def get(self, key: str) -> bytes:
+        found, size = bytearray(), 1
         try:
-            return bytes(obstore.get(self._store, key).bytes())
+            while len(found) < size:
+                wanted = (len(found), len(found) + _PIECE)
+                answer = obstore.get(self._store, key, options={"range": wanted})
+                size = answer.meta["size"]
+                piece = answer.bytes()
+                if not piece:
+                    break
+                found += piece
         except FileNotFoundError as error:
             _check_bucket(error)
             raise Permanent("the uploaded file is missing", code="missing_blob") from error
         except BaseError as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            self._check(error)
+            told = f"the uploaded file cannot be read: {_trouble(error)}"
+            raise Permanent(told, code="missing_blob") from error
+        return bytes(found)
 
     def has(self, key: str) -> bool:
         try:
@@ -294,7 +352,7 @@ class ObjectBlobs:
         except FileNotFoundError:
             return False
         except BaseError as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            raise _trouble(error) from error
         return True
 
     def delete(self, key: str) -> None:
@@ -303,7 +361,8 @@ class ObjectBlobs:
         except FileNotFoundError as error:
             _check_bucket(error)
         except BaseError as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            self._check(error)
+            raise Undeletable(str(_trouble(error))) from error
 
     def older_than(self, age: timedelta) -> Iterator[str]:
         limit = datetime.now(UTC) - age
@@ -313,13 +372,42 @@ class ObjectBlobs:
                     if item["last_modified"] < limit and _is_ours(item["path"]):
                         yield item["path"]
         except (BaseError, FileNotFoundError) as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            raise _trouble(error) from error
+
+    def _check(self, error: BaseError) -> None:
+        """Raises Unavailable unless it is one object that the bucket refuses, such as one that was
+        moved to an archive or is locked, and not all of them."""
+        said = _answered(error)
+        if not said or not _PASSING.isdisjoint(said) or said[0].startswith("5"):
+            raise _trouble(error) from error
+        try:
+            self.has(NOTE)
+        except Unavailable:
+            raise _trouble(error) from error
 
 
 def _check_bucket(error: FileNotFoundError) -> None:
     """Raises Unavailable where it is the bucket that is not there."""
     if "NoSuchBucket" in str(error):
-        raise Unavailable("there is no such blob bucket") from error
+        raise _trouble(error) from error
+
+
+def _trouble(error: Exception) -> Unavailable:
+    told = str(error)
+    if "NoSuchBucket" in told:
+        return Unavailable("there is no such blob bucket")
+    if "configured region" in told:
+        return Unavailable("the blob bucket is in another region than AWS_REGION names")
+    said = _answered(error)
+    return Unavailable(
+        f"the blob bucket answers {' '.join(said)}" if said else "the blob bucket does not answer"
+    )
+
+
+def _answered(error: Exception) -> list[str]:
+    """Status and code of the bucket's answer, as far as it gave one."""
+    status, code = _STATUS.search(str(error)), _CODE.search(str(error))
+    return [found for found in (status and status[1], code and (code[1] or code[2])) if found]
 
 
 def _flush_folder(path: Path) -> None:

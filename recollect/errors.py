@@ -10,7 +10,8 @@ RecollectError
 │   └── RateLimitError         429   + Retry-After
 ├── Transient                        try again; the document goes back to the queue
 │   ├── Unavailable                  something all documents need is down; costs no attempt
-│   │   └── Contended                the database ended this transaction alone; costs an attempt
+│   │   ├── Contended                the database ended this transaction alone; costs an attempt
+│   │   └── Undeletable              the store keeps this one file, and is not down
 │   ├── HeldOff                      a model answers others, but not this; attempts lie far apart
 │   └── Parked                       its connection or its turn; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
@@ -145,6 +146,10 @@ class Contended(Unavailable):
 class Collided(Contended):
     """It met another transaction and was ended so that the other could go on, as of two that wait
     for each other: the same once more goes through as a rule (`Database.write`)."""
+
+
+class Undeletable(Unavailable):
+    """The store of files is there and does not let this one go, such as one that is locked."""
 
 
 class HeldOff(Transient):

@@ -13,6 +13,7 @@ from recollect import documents, encryption
 from recollect.api.deps import ApiRoute, BareId, CurrentApp, CurrentKey, PathId, Reader
 from recollect.api.document_schemas import FileUrl
 from recollect.app import App, signing_keys
+from recollect.blobs import get_whole
 from recollect.errors import (
     AuthenticationError,
     NotFoundError,
@@ -84,7 +85,7 @@ def download(
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     try:
-        data = app.blobs.get(blob.key)
+        data = get_whole(app.blobs, blob.key)
     except Permanent as error:
         raise NotFoundError("File not found", str(error)) from error
     name = quote(blob.name or "file", safe="")

@@ -271,6 +271,18 @@ class TestFileUrl:
         refused(client.get(url), 404)
         assert [len(key) for key in secret_keys(app.config)] == [32]
 
+    def test_a_file_that_is_damaged_is_not_handed_out_as_if_it_were_whole(
+        self, client: httpx.Client, app: App
+    ):
+        id = upload(client, "a.txt", b"every word of it").json()["id"]
+        url = client.get(f"/v3/documents/{id}/file-url").json()["url"]
+        with app.db.begin() as tx:
+            named = tx.execute("select blob from documents where id = %s", (id,)).fetchone()
+        assert named
+        app.blobs.put(named["blob"], b"every wo")
+
+        refused(client.get(url), 404, "damaged")
+
     def test_text_that_was_no_file_has_none(self, client: httpx.Client):
         refused(client.get(f"/v3/documents/{add(client)}/file-url"), 404, "File not found")
 
