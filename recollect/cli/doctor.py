@@ -5,7 +5,7 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -214,7 +214,10 @@ def _replicas(config: Config) -> list[CheckResult]:
             found = db.replicas()
             if any(one.state != "serves" for one in found):  # a slow start is none of its faults
                 Event().wait(1)
-                found = db.replicas()
+                found = [
+                    replace(one, reason=refusal or one.reason)
+                    for one, refusal in zip(db.replicas(), db.refusals(), strict=True)
+                ]
         finally:
             db.close()
     return [

@@ -209,6 +209,10 @@ class Database:
         """Ask each how it fares, unless it is left alone."""
         return ()
 
+    def refusals(self) -> Sequence[str | None]:
+        """Why each of them takes up no connection; None for one that does. It may take seconds."""
+        return ()
+
     @contextmanager
     def ahead(self) -> Generator[Tx]:
         """`begin`, for the short work that all others wait for: it has places of its own."""
