@@ -104,8 +104,9 @@ class RateLimitError(RequestError):
     status = 429
 
     def __init__(self, message: str, retry_after: timedelta) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+        self.seconds = max(1, round(retry_after.total_seconds()))
+        """until it is worth trying again"""
+        super().__init__(message, f"try again in {self.seconds} s")
 
 
 class Transient(RecollectError):
@@ -130,6 +131,9 @@ class Unavailable(Transient):
 
 DISK_FULL = "disk_full"
 """`code` of an Unavailable: the database, or the folder of files, has no room left."""
+READ_ONLY = "database_read_only"
+"""`code` of an Unavailable: the database answers, and takes no writes."""
+NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
 
 
 class Contended(Unavailable):

@@ -14,6 +14,7 @@ from starlette.routing import Match, Route
 from recollect import log
 from recollect.errors import (
     DISK_FULL,
+    READ_ONLY,
     BadRequestError,
     Issue,
     Permanent,
@@ -37,7 +38,7 @@ def request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     headers: dict[str, str] = {}
     if isinstance(error, RateLimitError):
-        headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
+        headers["retry-after"] = str(error.seconds)
     if error.permanent:
         headers["x-should-retry"] = "false"
     if error.status == 401:
@@ -97,6 +98,8 @@ def unavailable(request: Request, error: Exception) -> Response:
     details = "something that the service needs does not answer; try again in a moment"
     if isinstance(error, Unavailable) and error.code == DISK_FULL:
         details = "the disk is full: nothing can be stored until there is room"
+    elif isinstance(error, Unavailable) and error.code == READ_ONLY:
+        details = str(error)
     return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

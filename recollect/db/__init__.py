@@ -527,6 +527,13 @@ def _refuse_newer(done: Collection[str]) -> None:
         )
 
 
+def takes_writes(tx: Tx) -> bool:
+    """Whether the server is no standby, and nobody made it, the database or the role read only."""
+    row = tx.execute("select current_setting('transaction_read_only') = 'off' as writes").fetchone()
+    assert row is not None
+    return row["writes"]
+
+
 def is_current(tx: Tx) -> bool:
     """Whether the database has the schema of this version."""
     return _applied(tx) >= {name for name, _ in scripts()}
