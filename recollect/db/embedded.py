@@ -419,10 +419,11 @@ class Embedded:
 
     def _socket_folder(self) -> Path:
         inside = self.folder / "run"
-        if len(str(inside)) <= SOCKET_PATH_LIMIT:
+        path = os.fsencode(inside)
+        if len(path) <= SOCKET_PATH_LIMIT and b"," not in path:  # which parts folders, and hosts
             return inside
         # A private folder with a short name; the digest keeps two data folders apart.
-        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:16]
         outside = Path(tempfile.gettempdir()) / f"recollect-{digest}"
         outside.mkdir(mode=0o700, exist_ok=True)
         self._own(outside)

@@ -59,6 +59,17 @@ def test_what_was_committed_survives_a_kill_of_the_server(folder: Path):
         server.stop()
 
 
+@pytest.mark.parametrize("name", ["one, two", "ü" * 35])
+def test_a_folder_may_have_any_name(short_tmp: Path, name: str):
+    """Of sockets, PostgreSQL parts folders at commas, and the system counts bytes of a path."""
+    server = Embedded(short_tmp / name)
+    try:
+        with psycopg.connect(server.ensure()) as session:
+            assert session.execute("select 1").fetchone() == (1,)
+    finally:
+        server.stop()
+
+
 MIB, GIB = 1 << 20, 1 << 30
 
 
