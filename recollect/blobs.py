@@ -23,7 +23,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from recollect import log
-from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable, Undeletable
+from recollect.errors import DISK_FULL, NO_ROOM, Permanent, SetupError, Unavailable, Undeletable
 from recollect.model import OrgId
 
 LOG = log.get("blobs")
@@ -35,7 +35,6 @@ _PART = ".part"
 """The ending of what is being written."""
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PIECE = 5 << 20
 """Bytes that go to or from a bucket at once: a request has 30 seconds, however slow the link."""
 _CODE = re.compile(r"<Code>([\w.]+)</Code>|\(code: ([\w.]+)\)")
@@ -254,7 +253,7 @@ class FolderBlobs:
                 if folder == self._root:
                     break
         except OSError as error:
-            code = DISK_FULL if error.errno in _NO_ROOM else "dependency_down"
+            code = DISK_FULL if error.errno in NO_ROOM else "dependency_down"
             words = f"cannot write to the blob folder: {error.strerror}"
             raise Unavailable(words, code=code) from error
 

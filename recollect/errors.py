@@ -12,7 +12,7 @@ RecollectError
 │   ├── Unavailable                  something all documents need is down; costs no attempt
 │   │   ├── Contended                the database ended this transaction alone; costs an attempt
 │   │   └── Undeletable              the store keeps this one file, and is not down
-│   ├── HeldOff                      a model answers others, but not this; attempts lie far apart
+│   ├── HeldOff                      a model answers others, or this lacks room; attempts far apart
 │   └── Parked                       its connection or its turn; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
 │   └── Refused                      the database cannot keep or compare a value of this content
@@ -22,6 +22,7 @@ RecollectError
 └── SetupError                       the machine or the settings are not right; says the remedy
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -131,6 +132,8 @@ class Unavailable(Transient):
 
 DISK_FULL = "disk_full"
 """`code` of an Unavailable: the database, or the folder of files, has no room left."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says of a disk that is full, or of which a user has had his part."""
 READ_ONLY = "database_read_only"
 """`code` of an Unavailable: the database answers, and takes no writes."""
 NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
@@ -157,8 +160,9 @@ class Undeletable(Unavailable):
 
 
 class HeldOff(Transient):
-    """A model has no answer to this now and answers something else: nothing is down and nobody else
-    waits. It may be a limit that passes, so the attempts, which count, lie far apart."""
+    """A model has no answer to this now and answers something else, or this alone has no room on
+    the disk: nothing is down and nobody else waits. It may be a limit that passes, so the attempts,
+    which count, lie far apart."""
 
 
 class Parked(Transient):

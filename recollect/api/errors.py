@@ -14,6 +14,7 @@ from starlette.routing import Match, Route
 from recollect import log
 from recollect.errors import (
     DISK_FULL,
+    NO_ROOM,
     READ_ONLY,
     BadRequestError,
     Issue,
@@ -72,6 +73,10 @@ def http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, RequestError):  # raised while the body was read
         return request_error(request, error.__cause__)
+    if isinstance(error.__cause__, OSError):  # its parts are kept in files of ours meanwhile
+        told = f"the folder for temporary files (TMPDIR) takes nothing: {error.__cause__.strerror}"
+        code = DISK_FULL if error.__cause__.errno in NO_ROOM else "dependency_down"
+        return unavailable(request, Unavailable(told, code=code))
     path = request.url.path
     if error.status_code == 404:
         near = _nearest(path, request.app.state.paths)

@@ -3,10 +3,13 @@
 import hashlib
 import hmac
 import re
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -270,6 +273,20 @@ class TestFileUrl:
         client.delete(f"/v3/documents/{id}")
         refused(client.get(url), 404)
         assert [len(key) for key in secret_keys(app.config)] == [32]
+
+    def test_one_for_which_the_folder_of_temporary_files_has_no_room_may_be_sent_again(
+        self, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    ):
+        def full(**_: object) -> BinaryIO:
+            return Path("/dev/full").open("w+b", buffering=0)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "TemporaryFile", full)
+            answer = upload(client, "a.txt", b"many words " * 200_000)
+
+        refused(answer, 503, "the disk is full")
+        assert answer.headers["retry-after"] == "1"
+        assert upload(client, "a.txt", b"many words " * 200_000).status_code == 200
 
     def test_a_file_that_is_damaged_is_not_handed_out_as_if_it_were_whole(
         self, client: httpx.Client, app: App
