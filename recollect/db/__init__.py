@@ -527,6 +527,13 @@ def _refuse_newer(done: Collection[str]) -> None:
         )
 
 
+def now(tx: Tx) -> datetime:
+    """By the one clock that all processes share; those of their machines may differ."""
+    row = tx.execute("select clock_timestamp() as now").fetchone()
+    assert row is not None
+    return row["now"]
+
+
 def takes_writes(tx: Tx) -> bool:
     """Whether the server is no standby, and nobody made it, the database or the role read only."""
     row = tx.execute("select current_setting('transaction_read_only') = 'off' as writes").fetchone()

@@ -5,9 +5,10 @@ import hmac
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
@@ -68,6 +69,38 @@ def test_processing_in_its_three_views(client: httpx.Client, app: App, db: Datab
     assert failed["errorCode"]
     assert failed["stuck"] is False
     refused(client.get("/v3/documents/processing?view=lost"), 400, "view")
+
+
+def test_no_clock_but_the_database_s_says_what_is_stuck_or_when_a_key_ends(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=5)
+
+    add(client, "fresh")
+    for module in ("api.documents", "api.keys", "orgs.orgs"):
+        monkeypatch.setattr(f"recollect.{module}.datetime", Ahead, raising=False)
+
+    [fresh] = client.get("/v3/documents/processing").json()["documents"]
+    assert fresh["stuck"] is False
+    for life in ({"expires": "24h"}, {"expiresInDays": 1}):
+        made = client.post("/v3/auth/scoped-key", json={"containerTag": "a", **life}).json()
+        ends = datetime.fromisoformat(made["expiresAt"])
+        assert ends < datetime.now(UTC) + timedelta(hours=25)
+
+
+def test_a_link_to_a_file_lives_a_day_whatever_clock_its_machine_has(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    id = upload(client, "a.txt", b"one").json()["id"]
+    right = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: right() - 2 * 86_400)
+        url = client.get(f"/v3/documents/{id}/file-url").json()["url"]
+
+    assert client.get(url).content == b"one"
 
 
 def test_the_published_client_lists_what_is_in_work(live_url: str, key: str):
