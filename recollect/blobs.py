@@ -11,7 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -347,12 +347,13 @@ class ObjectBlobs:
 
     def has(self, key: str) -> bool:
         try:
-            obstore.head(self._store, key)
-        except FileNotFoundError:
-            return False
-        except BaseError as error:
+            with suppress(FileNotFoundError):
+                obstore.head(self._store, key)
+                return True
+            next(iter(self._store.list(key)), None)  # says so where it is the bucket that is gone
+        except (BaseError, FileNotFoundError) as error:
             raise _trouble(error) from error
-        return True
+        return False
 
     def delete(self, key: str) -> None:
         try:

@@ -35,6 +35,7 @@ class Bucket:
 
     def fail(self, verb: str, how: Way | tuple[int, str], times: int = 1_000_000) -> None:
         """So many times, each request of a verb, or of any (`""`); with status and code, or so."""
+        self.healed.clear()
         self._fault = verb, how, times
 
     def heal(self) -> None:

@@ -99,6 +99,14 @@ def test_a_bucket_that_serves_nothing_says_why(
         assert not isinstance(caught.value, Undeletable)
 
 
+def test_a_bucket_that_is_gone_is_not_one_without_the_file(blobs: Blobs, bucket: Bucket):
+    assert not blobs.has("org/aa/file")
+    bucket.name = "another"
+
+    with pytest.raises(Unavailable, match="there is no such blob bucket"):
+        blobs.has("org/aa/file")
+
+
 def test_a_file_that_alone_is_refused_is_lost_and_the_bucket_is_not(blobs: Blobs, bucket: Bucket):
     """As one that a rule of the bucket moved to an archive."""
     key = new_key(OrgId("org"), SMALL)
