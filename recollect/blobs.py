@@ -97,13 +97,13 @@ def get_whole(store: Blobs, key: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class FileDeletion:
     gone: Sequence[str]
     kept: Sequence[str]
     """what the store does not let go"""
 
 
-def delete_all(store: Blobs, keys: Iterable[str]) -> Deletion:
+def delete_all(store: Blobs, keys: Iterable[str]) -> FileDeletion:
     """What the store keeps is told to the log, and stops nothing. Where it is down, the rest is
     left; raises Unavailable if that is all."""
     gone, kept = list[str](), list[str]()
@@ -119,7 +119,7 @@ def delete_all(store: Blobs, keys: Iterable[str]) -> Deletion:
             break
         else:
             gone.append(key)
-    return Deletion(gone, kept)
+    return FileDeletion(gone, kept)
 
 
 def _is_ours(key: str) -> bool:

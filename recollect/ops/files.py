@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from recollect import documents
-from recollect.blobs import Blobs, Deletion, delete_all
+from recollect.blobs import Blobs, FileDeletion, delete_all
 from recollect.db import Database
 
 
-def delete_doomed(db: Database, store: Blobs, *, but: Sequence[str] = ()) -> Deletion:
+def delete_doomed(db: Database, store: Blobs, *, but: Sequence[str] = ()) -> FileDeletion:
     """Those whose document is gone or has new content, except `but`; nothing while a backup copies
     files. Raises Unavailable."""
     gone, kept = list[str](), list(but)
@@ -15,7 +15,7 @@ def delete_doomed(db: Database, store: Blobs, *, but: Sequence[str] = ()) -> Del
         with db.begin() as tx:
             doomed = documents.doomed_blobs(tx, but=kept)
         if not doomed:
-            return Deletion(gone, kept[len(but) :])
+            return FileDeletion(gone, kept[len(but) :])
         done = delete_all(store, doomed)
         with db.begin() as tx:
             documents.forget_blobs(tx, done.gone)
@@ -23,7 +23,7 @@ def delete_doomed(db: Database, store: Blobs, *, but: Sequence[str] = ()) -> Del
         kept += done.kept
 
 
-def delete_strays(db: Database, store: Blobs, keys: Sequence[str]) -> Deletion:
+def delete_strays(db: Database, store: Blobs, keys: Sequence[str]) -> FileDeletion:
     """Those that no document names, which none ever will from now on. Raises Unavailable."""
     gone, kept = list[str](), list[str]()
     for start in range(0, len(keys), 500):
@@ -34,4 +34,4 @@ def delete_strays(db: Database, store: Blobs, keys: Sequence[str]) -> Deletion:
             left = left[len(done.gone) + len(done.kept) :]
             gone += done.gone
             kept += done.kept
-    return Deletion(gone, kept)
+    return FileDeletion(gone, kept)

@@ -29,7 +29,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import documents, log
 from recollect.app import App
-from recollect.blobs import Blobs, Deletion
+from recollect.blobs import Blobs, FileDeletion
 from recollect.db import Database, Tx
 from recollect.db.embedded import ONLY_CATALOG, superuser_url
 from recollect.db.faults import judging
@@ -318,7 +318,7 @@ def _sweep(db: Database) -> None:
             left = documents.sweep(tx) > 0
 
 
-def _remove_doomed(db: Database, store: Blobs) -> Deletion:
+def _remove_doomed(db: Database, store: Blobs) -> FileDeletion:
     with db.begin() as tx:
         if not documents.blobs_may_go(tx):
             raise Transient("a backup copies files; purge again when it is complete")
