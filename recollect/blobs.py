@@ -350,7 +350,8 @@ class ObjectBlobs:
             with suppress(FileNotFoundError):
                 obstore.head(self._store, key)
                 return True
-            next(iter(self._store.list(key)), None)  # says so where it is the bucket that is gone
+            # Says so where it is the bucket that is gone.
+            next(iter(self._store.list(key)), None)  # pyright: ignore[reportUnknownMemberType]
         except (BaseError, FileNotFoundError) as error:
             raise _trouble(error) from error
         return False
