@@ -29,7 +29,7 @@ PER_KEY = 12
 UPLOADS = 6
 """… and of these, uploads: a bucket that hangs holds each for half a minute."""
 DOWNLOADS = 12
-"""Files that are handed out at once in a process, to whoever has their address."""
+"""Files that a process hands out at once, to those who have their addresses."""
 MOST_WAITING = 500
 """Requests of an organisation that wait; further ones are asked to come again."""
 LONGEST = timedelta(seconds=30)
