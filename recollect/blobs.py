@@ -63,8 +63,8 @@ class Blobs(Protocol):
         ...
 
     def has(self, key: str) -> bool:
-        """Whether there is a file of that name, whole or not. A folder, which may be away, raises
-        SetupError where it cannot be read."""
+        """Whether there is a file of that name, whole or not. Raises SetupError for a folder that
+        cannot be read, which may be away, and a bucket that is not there."""
         ...
 
     def delete(self, key: str) -> None:
@@ -350,10 +350,11 @@ class ObjectBlobs:
             with suppress(FileNotFoundError):
                 obstore.head(self._store, key)
                 return True
-            # Says so where it is the bucket that is gone.
+            # Says so where it is the bucket that is not there.
             next(iter(self._store.list(key)), None)  # pyright: ignore[reportUnknownMemberType]
         except (BaseError, FileNotFoundError) as error:
-            raise _trouble(error) from error
+            trouble = _trouble(error)
+            raise (SetupError(str(trouble)) if "NoSuchBucket" in str(error) else trouble) from error
         return False
 
     def delete(self, key: str) -> None:
@@ -383,7 +384,7 @@ class ObjectBlobs:
             raise _trouble(error) from error
         try:
             self.has(NOTE)
-        except Unavailable:
+        except (Unavailable, SetupError):
             raise _trouble(error) from error
 
 

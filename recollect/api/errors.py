@@ -15,6 +15,7 @@ from recollect import log
 from recollect.errors import (
     DISK_FULL,
     NO_ROOM,
+    NO_WRITES,
     READ_ONLY,
     BadRequestError,
     Issue,
@@ -104,7 +105,7 @@ def unavailable(request: Request, error: Exception) -> Response:
     if isinstance(error, Unavailable) and error.code == DISK_FULL:
         details = "the disk is full: nothing can be stored until there is room"
     elif isinstance(error, Unavailable) and error.code == READ_ONLY:
-        details = str(error)
+        details = NO_WRITES
     return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

@@ -33,7 +33,6 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from recollect.errors import (
     DISK_FULL,
-    NO_WRITES,
     READ_ONLY,
     Collided,
     Contended,
@@ -77,7 +76,7 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
     if state == _DISK_FULL:
         return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)
     if state == _READ_ONLY:
-        return Unavailable(NO_WRITES, code=READ_ONLY)
+        return Unavailable(f"the database takes no writes: {first_line(error)}", code=READ_ONLY)
     if state.startswith(_OUTAGE):
         return Unavailable(f"{away}: {first_line(error)}")
     if state.startswith(_REFUSED):

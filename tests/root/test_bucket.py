@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from recollect.blobs import Blobs, delete_all, is_whole, new_key, open_blobs
-from recollect.errors import Permanent, Unavailable, Undeletable
+from recollect.errors import Permanent, SetupError, Unavailable, Undeletable
 from recollect.model import OrgId
 from tests.fakes.bucket import Bucket, Way, serving_bucket
 
@@ -103,7 +103,7 @@ def test_a_bucket_that_is_gone_is_not_one_without_the_file(blobs: Blobs, bucket:
     assert not blobs.has("org/aa/file")
     bucket.name = "another"
 
-    with pytest.raises(Unavailable, match="there is no such blob bucket"):
+    with pytest.raises(SetupError, match="there is no such blob bucket"):
         blobs.has("org/aa/file")
 
 
