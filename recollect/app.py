@@ -45,6 +45,8 @@ EMBEDDER_KEY = ("index", "embedder key")
 """where the key of an embedding endpoint is sealed for"""
 SOME_FILES = 20
 """files that documents name, of which the store of files has to have one"""
+_READ = set[Path]()
+"""files with a secret key that this process has read"""
 CHILDREN = max(1, (os.cpu_count() or 2) - 1)
 """Files extracted at once: each child takes memory and a core, which documents in flight do not."""
 
@@ -389,7 +391,9 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
 
     The first seals, all of them open; random bytes are made for the file when there is neither.
     Processes that ask at the same time get the same ones. Raises SetupError when the setting is
-    blank, or its first key may be guessed, or when the file cannot be read or made, or is damaged.
+    blank, or its first key may be guessed, or when the file cannot be read or made, or is damaged;
+    Unavailable while the folder of a file that this process has read is away: nobody could open
+    what another key seals once it is back.
     """
     named = tuple(map(_secret_of, _named_secrets(config)))
     path = config.data_dir / "secret-key"
@@ -397,8 +401,11 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
         if not path.exists():
             if named:
                 return named
+            if path in _READ:
+                raise Unavailable(f"{path}, which holds the secret key, is away")
             _make_secret(path)
         found = path.read_bytes()
+        _READ.add(path)
     except OSError as error:
         raise SetupError(
             f"{path}, which holds the secret key, cannot be read: {error.strerror}"

@@ -10,8 +10,9 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -21,9 +22,11 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable
+from recollect import log
+from recollect.errors import DISK_FULL, NO_ROOM, Permanent, SetupError, Unavailable, Undeletable
 from recollect.model import OrgId
 
+LOG = log.get("blobs")
 NOTE = ".store"
 """Names a folder that keeps blobs; no blob."""
 KEY = re.compile(r"[0-9A-Za-z]{1,64}/[0-9a-f]{2}/[0-9a-f]{64}\.[0-9a-f]{8}")
@@ -32,7 +35,11 @@ _PART = ".part"
 """The ending of what is being written."""
 _LOST = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO})
 """What the disk says of a file that it will not give later either, while it gives the note."""
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PIECE = 5 << 20
+"""Bytes that go to or from a bucket at once: a request has 30 seconds, however slow the link."""
+_CODE = re.compile(r"<Code>([\w.]+)</Code>|\(code: ([\w.]+)\)")
+_STATUS = re.compile(r"status code: (\d{3})")
+_PASSING = frozenset({"408", "429", "InternalError", "ServiceUnavailable", "SlowDown"})
 
 
 class Blobs(Protocol):
@@ -56,12 +63,12 @@ class Blobs(Protocol):
         ...
 
     def has(self, key: str) -> bool:
-        """Whether there is a file of that name, whole or not. A folder, which may be away, raises
-        SetupError where it cannot be read."""
+        """Whether there is a file of that name, whole or not. Raises SetupError for a folder that
+        cannot be read, which may be away, and a bucket that is not there."""
         ...
 
     def delete(self, key: str) -> None:
-        """Gone, or was gone already."""
+        """Gone, or was gone already. Raises Undeletable where this one is kept all the same."""
         ...
 
     def older_than(self, age: timedelta) -> Iterator[str]:
@@ -79,6 +86,40 @@ def new_key(org: OrgId, data: bytes) -> str:
 def is_whole(key: str, data: bytes) -> bool:
     """Whether these are the bytes that the key was made for."""
     return hashlib.sha256(data).hexdigest() == key.rpartition("/")[2].partition(".")[0]
+
+
+def get_whole(store: Blobs, key: str) -> bytes:
+    """The bytes that the key was made for; raises Permanent where the store has others or none."""
+    data = store.get(key)
+    if not is_whole(key, data):
+        raise Permanent("the uploaded file is damaged in the store", code="missing_blob")
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class FileDeletion:
+    gone: Sequence[str]
+    kept: Sequence[str]
+    """what the store does not let go"""
+
+
+def delete_all(store: Blobs, keys: Iterable[str]) -> FileDeletion:
+    """What the store keeps is told to the log, and stops nothing. Where it is down, the rest is
+    left; raises Unavailable if that is all."""
+    gone, kept = list[str](), list[str]()
+    for key in keys:
+        try:
+            store.delete(key)
+        except Undeletable as error:
+            LOG.warning("file not deleted", key=key, error=str(error))
+            kept.append(key)
+        except Unavailable:
+            if not gone and not kept:
+                raise
+            break
+        else:
+            gone.append(key)
+    return FileDeletion(gone, kept)
 
 
 def _is_ours(key: str) -> bool:
@@ -212,7 +253,7 @@ class FolderBlobs:
                 if folder == self._root:
                     break
         except OSError as error:
-            code = DISK_FULL if error.errno in _NO_ROOM else "dependency_down"
+            code = DISK_FULL if error.errno in NO_ROOM else "dependency_down"
             words = f"cannot write to the blob folder: {error.strerror}"
             raise Unavailable(words, code=code) from error
 
@@ -236,7 +277,11 @@ class FolderBlobs:
         except FileNotFoundError:
             self._check()
         except OSError as error:
-            raise Unavailable(f"cannot delete from the blob folder: {error.strerror}") from error
+            told = f"cannot delete from the blob folder: {error.strerror}"
+            if error.errno not in _LOST:
+                raise Unavailable(told) from error
+            self._check()
+            raise Undeletable(told) from error
 
     def older_than(self, age: timedelta) -> Iterator[str]:
         self._check()
@@ -275,27 +320,42 @@ class ObjectBlobs:
 
     def put(self, key: str, data: bytes) -> None:
         try:
-            obstore.put(self._store, key, data)
+            # A few parts at a time: on a slow link many at once would all be late.
+            obstore.put(self._store, key, data, chunk_size=_PIECE, max_concurrency=2)
         except (BaseError, FileNotFoundError) as error:  # the latter without the bucket
-            raise Unavailable("the blob bucket did not accept the file") from error
+            raise _trouble(error) from error
 
     def get(self, key: str) -> bytes:
+        found, size = bytearray(), 1
         try:
-            return bytes(obstore.get(self._store, key).bytes())
+            while len(found) < size:
+                wanted = (len(found), len(found) + _PIECE)
+                answer = obstore.get(self._store, key, options={"range": wanted})
+                size = answer.meta["size"]
+                piece = answer.bytes()
+                if not piece:
+                    break
+                found += piece
         except FileNotFoundError as error:
             _check_bucket(error)
             raise Permanent("the uploaded file is missing", code="missing_blob") from error
         except BaseError as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            self._check(error)
+            told = f"the uploaded file cannot be read: {_trouble(error)}"
+            raise Permanent(told, code="missing_blob") from error
+        return bytes(found)
 
     def has(self, key: str) -> bool:
         try:
-            obstore.head(self._store, key)
-        except FileNotFoundError:
-            return False
-        except BaseError as error:
-            raise Unavailable("the blob bucket does not answer") from error
-        return True
+            with suppress(FileNotFoundError):
+                obstore.head(self._store, key)
+                return True
+            # Says so where it is the bucket that is not there.
+            next(iter(self._store.list(key)), None)  # pyright: ignore[reportUnknownMemberType]
+        except (BaseError, FileNotFoundError) as error:
+            trouble = _trouble(error)
+            raise (SetupError(str(trouble)) if "NoSuchBucket" in str(error) else trouble) from error
+        return False
 
     def delete(self, key: str) -> None:
         try:
@@ -303,7 +363,8 @@ class ObjectBlobs:
         except FileNotFoundError as error:
             _check_bucket(error)
         except BaseError as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            self._check(error)
+            raise Undeletable(str(_trouble(error))) from error
 
     def older_than(self, age: timedelta) -> Iterator[str]:
         limit = datetime.now(UTC) - age
@@ -313,13 +374,42 @@ class ObjectBlobs:
                     if item["last_modified"] < limit and _is_ours(item["path"]):
                         yield item["path"]
         except (BaseError, FileNotFoundError) as error:
-            raise Unavailable("the blob bucket does not answer") from error
+            raise _trouble(error) from error
+
+    def _check(self, error: BaseError) -> None:
+        """Raises Unavailable unless it is one object that the bucket refuses, such as one that was
+        moved to an archive or is locked, and not all of them."""
+        said = _answered(error)
+        if not said or not _PASSING.isdisjoint(said) or said[0].startswith("5"):
+            raise _trouble(error) from error
+        try:
+            self.has(NOTE)
+        except (Unavailable, SetupError):
+            raise _trouble(error) from error
 
 
 def _check_bucket(error: FileNotFoundError) -> None:
     """Raises Unavailable where it is the bucket that is not there."""
     if "NoSuchBucket" in str(error):
-        raise Unavailable("there is no such blob bucket") from error
+        raise _trouble(error) from error
+
+
+def _trouble(error: Exception) -> Unavailable:
+    told = str(error)
+    if "NoSuchBucket" in told:
+        return Unavailable("there is no such blob bucket")
+    if "configured region" in told:
+        return Unavailable("the blob bucket is in another region than AWS_REGION names")
+    said = _answered(error)
+    return Unavailable(
+        f"the blob bucket answers {' '.join(said)}" if said else "the blob bucket does not answer"
+    )
+
+
+def _answered(error: Exception) -> list[str]:
+    """Status and code of the bucket's answer, as far as it gave one."""
+    status, code = _STATUS.search(str(error)), _CODE.search(str(error))
+    return [found for found in (status and status[1], code and (code[1] or code[2])) if found]
 
 
 def _flush_folder(path: Path) -> None:

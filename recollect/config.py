@@ -426,6 +426,15 @@ class Config(EnvSettings):
             raise ValueError(f"{value!r} is not an address such as https://memory.example.org")
         return value
 
+    @field_validator("blob_url")
+    @classmethod
+    def _check_blob_url(cls, value: str | None) -> str | None:
+        if value is not None and ("?" in value or "#" in value):
+            raise ValueError(
+                f"{value!r} ends at its ? or #: write %3F and %23, or leave off what follows"
+            )
+        return value
+
     @cached_property
     def address(self) -> str:
         """Where this machine reaches the service, without a trailing slash."""

@@ -11,8 +11,9 @@ RecollectError
 │   └── RateLimitError         429   + Retry-After
 ├── Transient                        try again; the document goes back to the queue
 │   ├── Unavailable                  something all documents need is down; costs no attempt
-│   │   └── Contended                the database ended this transaction alone; costs an attempt
-│   ├── HeldOff                      a model answers others, but not this; attempts lie far apart
+│   │   ├── Contended                the database ended this transaction alone; costs an attempt
+│   │   └── Undeletable              the store keeps this one file, and is not down
+│   ├── HeldOff                      a model answers others, or this lacks room; attempts far apart
 │   └── Parked                       its connection or its turn; costs no attempt
 ├── Permanent                        will never work: unreadable, encrypted, unsupported, blocked
 │   └── Refused                      the database cannot keep or compare a value of this content
@@ -22,6 +23,7 @@ RecollectError
 └── SetupError                       the machine or the settings are not right; says the remedy
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,8 +116,9 @@ class RateLimitError(RequestError):
     status = 429
 
     def __init__(self, message: str, retry_after: timedelta) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+        self.seconds = max(1, round(retry_after.total_seconds()))
+        """until it is worth trying again"""
+        super().__init__(message, f"try again in {self.seconds} s")
 
 
 class Transient(RecollectError):
@@ -140,6 +143,11 @@ class Unavailable(Transient):
 
 DISK_FULL = "disk_full"
 """`code` of an Unavailable: the database, or the folder of files, has no room left."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says of a disk that is full, or of which a user has had his part."""
+READ_ONLY = "database_read_only"
+"""`code` of an Unavailable: the database answers, and takes no writes."""
+NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
 
 
 class Contended(Unavailable):
@@ -158,9 +166,14 @@ class Collided(Contended):
     for each other: the same once more goes through as a rule (`Database.write`)."""
 
 
+class Undeletable(Unavailable):
+    """The store of files is there and does not let this one go, such as one that is locked."""
+
+
 class HeldOff(Transient):
-    """A model has no answer to this now and answers something else: nothing is down and nobody else
-    waits. It may be a limit that passes, so the attempts, which count, lie far apart."""
+    """A model has no answer to this now and answers something else, or this alone has no room on
+    the disk: nothing is down and nobody else waits. It may be a limit that passes, so the attempts,
+    which count, lie far apart."""
 
 
 class Parked(Transient):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -248,11 +248,10 @@ def processing(
         limit=limit,
         page=page,
     )
-    found = app.db.read(lambda tx: documents.find(tx, tenant, query))
-    stale_before = datetime.now(UTC) - STALE
+    now, found = app.db.read(lambda tx: (db.now(tx), documents.find(tx, tenant, query)))
     return ProcessingOut(
         documents=[
-            ProcessingDocument.of(document, app.config.status_words, stale_before=stale_before)
+            ProcessingDocument.of(document, app.config.status_words, stale_before=now - STALE)
             for document in found.items
         ],
         total_count=found.total,

@@ -14,6 +14,9 @@ from starlette.routing import Match, Route
 from recollect import log
 from recollect.errors import (
     DISK_FULL,
+    NO_ROOM,
+    NO_WRITES,
+    READ_ONLY,
     BadRequestError,
     Issue,
     Permanent,
@@ -37,7 +40,7 @@ def request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     headers: dict[str, str] = {}
     if isinstance(error, RateLimitError):
-        headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
+        headers["retry-after"] = str(error.seconds)
     if error.permanent:
         headers["x-should-retry"] = "false"
     if error.status == 401:
@@ -71,6 +74,10 @@ def http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, RequestError):  # raised while the body was read
         return request_error(request, error.__cause__)
+    if isinstance(error.__cause__, OSError):  # its parts are kept in files of ours meanwhile
+        told = f"the folder for temporary files (TMPDIR) takes nothing: {error.__cause__.strerror}"
+        code = DISK_FULL if error.__cause__.errno in NO_ROOM else "dependency_down"
+        return unavailable(request, Unavailable(told, code=code))
     path = request.url.path
     if error.status_code == 404:
         near = _nearest(path, request.app.state.paths)
@@ -97,6 +104,8 @@ def unavailable(request: Request, error: Exception) -> Response:
     details = "something that the service needs does not answer; try again in a moment"
     if isinstance(error, Unavailable) and error.code == DISK_FULL:
         details = "the disk is full: nothing can be stored until there is room"
+    elif isinstance(error, Unavailable) and error.code == READ_ONLY:
+        details = NO_WRITES
     return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

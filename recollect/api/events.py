@@ -7,7 +7,6 @@ back with `Last-Event-ID`, and is told the state of what changed meanwhile.
 import asyncio
 import json
 import re
-import time
 import weakref
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -17,7 +16,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from recollect import documents
+from recollect import db, documents
 from recollect.api.deps import ApiRoute, CurrentApp, CurrentKey, Reader, effective_tags
 from recollect.api.document_schemas import status_word
 from recollect.api.turns import own_turn
@@ -117,14 +116,14 @@ async def _told(
 
 def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
     """The state of what changed since then, oldest first; behind a `gap` if that may not be all."""
-    gap = timedelta(milliseconds=max(0.0, time.time() * 1000 - since))
-    query = DocumentQuery(
-        tags=tags,
-        touched_within=min(gap, LONGEST_GAP) + MARGIN,
-        sort="updated_at",
-        limit=BACKLOG,
-    )
     with app.db.begin() as tx:
+        gap = timedelta(milliseconds=max(0.0, db.now(tx).timestamp() * 1000 - since))
+        query = DocumentQuery(
+            tags=tags,
+            touched_within=min(gap, LONGEST_GAP) + MARGIN,
+            sort="updated_at",
+            limit=BACKLOG,
+        )
         page = documents.find(tx, tenant, query)
         # What left the tags that a stream is limited to is noted nowhere.
         limited = bool(tags) or tenant.tags is not None

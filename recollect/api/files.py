@@ -3,16 +3,16 @@ as long as the key that asked for it opens the document."""
 
 import hashlib
 import hmac
-import time
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from recollect import documents, encryption
+from recollect import db, documents, encryption
 from recollect.api.deps import ApiRoute, BareId, CurrentApp, CurrentKey, PathId, Reader
 from recollect.api.document_schemas import FileUrl
 from recollect.app import App, signing_keys
+from recollect.blobs import get_whole
 from recollect.errors import (
     AuthenticationError,
     NotFoundError,
@@ -38,7 +38,7 @@ def address(
     with app.db.begin() as tx:
         document = documents.get(tx, tenant, id)
         documents.file(tx, tenant, document.id)
-    until = int(time.time()) + LIFETIME
+        until = int(db.now(tx).timestamp()) + LIFETIME
     mark = _marks(app, tenant.id, document.id, key.id, until)[0]
     base = (app.config.public_url or str(request.base_url)).rstrip("/")
     signed = f"key={key.id}&until={until}&mark={mark}"
@@ -66,9 +66,9 @@ def download(
     ours = _marks(app, org, id, key, until)
     if not any(hmac.compare_digest(mark.encode(), known.encode()) for known in ours):
         raise PermissionDeniedError("Forbidden", "this link was not made by this service")
-    if until < time.time():
-        raise PermissionDeniedError("Forbidden", "this link has expired")
     with app.db.begin() as tx:
+        if until < db.now(tx).timestamp():
+            raise PermissionDeniedError("Forbidden", "this link has expired")
         try:
             asked = orgs.key(tx, KeyId(key))
         except AuthenticationError as error:
@@ -84,7 +84,7 @@ def download(
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     try:
-        data = app.blobs.get(blob.key)
+        data = get_whole(app.blobs, blob.key)
     except Permanent as error:
         raise NotFoundError("File not found", str(error)) from error
     name = quote(blob.name or "file", safe="")

@@ -1,9 +1,10 @@
 """Keys that are limited to one container tag, and assistants that keys let in."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from fastapi import APIRouter, Response
 
+from recollect import db
 from recollect.api.access_schemas import AssistantList, AssistantOut, NewScopedKey, ScopedKey
 from recollect.api.deps import Admin, ApiRoute, BareId, CurrentApp, effective_tags
 from recollect.errors import BadRequestError
@@ -43,12 +44,12 @@ def create(body: NewScopedKey, tenant: Admin, app: CurrentApp) -> ScopedKey:
     [tag] = effective_tags(tenant, body.container_tag, None, default=True)
     if body.expires is not None and body.expires_in_days is not None:
         raise BadRequestError("expires: name it or expiresInDays, not both")
-    expires_at = None
-    if body.expires is not None:
-        expires_at = orgs.expiry(body.expires, most=LONGEST_LIFE)
-    elif body.expires_in_days is not None:
-        expires_at = datetime.now(UTC) + timedelta(days=body.expires_in_days)
     with app.db.begin() as tx:
+        expires_at = None
+        if body.expires is not None:
+            expires_at = orgs.expiry(body.expires, db.now(tx), most=LONGEST_LIFE)
+        elif body.expires_in_days is not None:
+            expires_at = db.now(tx) + timedelta(days=body.expires_in_days)
         key, secret = orgs.create_key(
             tx,
             tenant.id,

@@ -26,6 +26,10 @@ PER_ORG = 16
 """Requests of an organisation at work at once."""
 PER_KEY = 12
 """… and of one key."""
+UPLOADS = 6
+"""… and of these, uploads: a bucket that hangs holds each for half a minute."""
+DOWNLOADS = 12
+"""Files that a process hands out at once, to those who have their addresses."""
 MOST_WAITING = 500
 """Requests of an organisation that wait; further ones are asked to come again."""
 LONGEST = timedelta(seconds=30)
@@ -42,6 +46,20 @@ class RequestTurns:
     def __init__(self) -> None:
         self._places: dict[str, asyncio.Semaphore] = {}
         self._known = Counter[str]()
+
+    @asynccontextmanager
+    async def upload(self, key: Key) -> AsyncGenerator[None]:
+        """`turn`, of which uploads leave some to other requests. Raises Unavailable."""
+        async with (
+            self._place(f"uploads of key {key.id}", UPLOADS),
+            self._place(f"uploads of org {key.org.id}", UPLOADS),
+            self.turn(key),
+        ):
+            yield
+
+    def download(self) -> AbstractAsyncContextManager[None]:
+        """Raises Unavailable when none came in time."""
+        return self._place("downloads", DOWNLOADS)
 
     @asynccontextmanager
     async def turn(self, key: Key) -> AsyncGenerator[None]:
@@ -85,16 +103,17 @@ class InTurn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key: Key | None = scope.get("state", {}).get("key") if scope["type"] == "http" else None
+        place: AbstractAsyncContextManager[None] = nullcontext()
         if key is None:
-            await self._inner(scope, receive, send)
-            return
-        if _lasts(scope):
+            if scope["type"] == "http" and _path(scope).startswith("/v3/files/"):
+                place = self._turns.download()
+        elif _lasts(scope):
             scope["state"]["turn"] = partial(self._turns.turn, key)
-            await self._inner(scope, receive, send)
-            return
+        else:
+            place = self._turns.upload(key) if _sends_file(scope) else self._turns.turn(key)
         async with AsyncExitStack() as held:
             try:
-                await held.enter_async_context(self._turns.turn(key))
+                await held.enter_async_context(place)
             except Unavailable as error:
                 await errors.unavailable(Request(scope), error)(scope, receive, send)
                 return
@@ -112,10 +131,19 @@ _WAITABLE = re.compile(r"/v3/documents/(?!counts$|processing$)[^/]+")
 """The path of one document; what else is below /v3/documents waits for nothing."""
 
 
+def _path(scope: Scope) -> str:
+    return scope["path"].removeprefix(scope.get("root_path", ""))
+
+
+def _sends_file(scope: Scope) -> bool:
+    kind = dict(scope["headers"]).get(b"content-type", b"")
+    return kind.lower().startswith(b"multipart/form-data")
+
+
 def _lasts(scope: Scope) -> bool:
     """Whether the request waits for something to happen. It takes its turn only for what it does
     meanwhile (`own_turn`); calls of an assistant come in once more, by themselves."""
-    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    path = _path(scope)
     waits = _WAITABLE.fullmatch(path) is not None and b"wait=" in scope["query_string"]
     return path in ("/v3/documents/events", "/v4/answer", "/mcp") or (
         waits and scope["method"] == "GET"

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from recollect import documents
+from recollect import db, documents
 from recollect.app import (
     index_identity,
     open_embedder_of,
@@ -114,7 +114,7 @@ def create_key(
     Example: recollect keys create --scope read --expires 2h
     """
     with transaction() as tx:
-        until = None if expires is None else orgs.expiry(expires)
+        until = None if expires is None else orgs.expiry(expires, db.now(tx))
         owner = orgs.find(tx, org)
         key, secret = orgs.create_key(
             tx,

@@ -5,7 +5,7 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,9 +35,18 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
 from recollect.config import PREFIX, Config
 from recollect.connectors import all as all_connectors
-from recollect.db import OLDER, citus, is_current, lacking, migrate, open_once, versions
+from recollect.db import (
+    OLDER,
+    citus,
+    is_current,
+    lacking,
+    migrate,
+    open_once,
+    takes_writes,
+    versions,
+)
 from recollect.db.embedded import Embedded, database
-from recollect.errors import Permanent, RecollectError, Transient
+from recollect.errors import NO_WRITES, Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
 from recollect.index import model_switch, vector_index
@@ -185,6 +194,8 @@ def _database(config: Config) -> list[CheckResult]:
             server, vector = versions(tx)
             others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
             told = f"{kind} PostgreSQL {server}, pgvector {vector}"
+            if not takes_writes(tx):
+                return [CheckResult("database", "FAIL", f"{told}; {NO_WRITES}")]
             found = [CheckResult("database", "ok", told)]
     if config.database_url is None and Embedded(config.data_dir).is_shared:
         told = (
@@ -214,7 +225,10 @@ def _replicas(config: Config) -> list[CheckResult]:
             found = db.replicas()
             if any(one.state != "serves" for one in found):  # a slow start is none of its faults
                 Event().wait(1)
-                found = db.replicas()
+                found = [
+                    replace(one, reason=refusal or one.reason)
+                    for one, refusal in zip(db.replicas(), db.refusals(), strict=True)
+                ]
         finally:
             db.close()
     return [

@@ -71,7 +71,7 @@ def create(
         if len(name) > LONGEST_NAME or not (name.isprintable()):
             raise BadRequestError(f"name: at most {LONGEST_NAME} printable characters")
         named = tags.check(tag.replace(",", " ").split(), "tags")
-        until = orgs.expiry(expires) if expires.strip() else None
+        until = _room.until(app, expires)
         requests = _number("limit", limit, MOST_REQUESTS)
     except RequestError as error:
         return _page(request, app, tenant, typed=typed, error=error)

@@ -29,7 +29,7 @@ from recollect.memories import memories, reading, telling
 from recollect.memories.records import Correction, Fact, MemoryQuery, MemoryTarget
 from recollect.memories.telling import MEMORY_LENGTH, REASON_LENGTH
 from recollect.model import Tenant
-from recollect.orgs import orgs, settings, tags
+from recollect.orgs import settings, tags
 from recollect.search.ask import begin
 
 MEMORIES = "/console/memories"
@@ -81,7 +81,7 @@ def add(
         fact = Fact(
             text=_content(content),
             is_static=static == "on",
-            forget_after=_until(expires),
+            forget_after=_room.until(app, expires),
             forget_reason=_reason(reason),
         )
     except RequestError as error:
@@ -110,7 +110,7 @@ def correct(
     try:
         text = _content(content)
         sets_expiry = expires.strip() != _written(known.forget_after)
-        until = _until(expires) if sets_expiry else None
+        until = _room.until(app, expires) if sets_expiry else None
         if text == known.content and not sets_expiry:
             return RedirectResponse(f"{MEMORIES}/{known.id}?done=same", 303)
         correction = Correction(text, sets_expiry=sets_expiry, forget_after=until)
@@ -285,10 +285,6 @@ def _reason(written: str) -> str | None:
     if len(text) > REASON_LENGTH:
         raise BadRequestError(f"reason: at most {REASON_LENGTH:,} characters")
     return text or None
-
-
-def _until(written: str) -> datetime | None:
-    return orgs.expiry(written) if written.strip() else None
 
 
 def _written(moment: datetime | None) -> str:

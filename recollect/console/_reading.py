@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from recollect import documents
 from recollect.app import App
+from recollect.blobs import get_whole
 from recollect.console import (
     _original,
     _rendering,
@@ -210,7 +211,7 @@ def _file(app: App, tenant: Tenant, id: str) -> tuple[Document, StoredBlob, byte
         document = documents.get(tx, tenant, id)
         blob = documents.file(tx, tenant, document.id)
     try:
-        return document, blob, app.blobs.get(blob.key)
+        return document, blob, get_whole(app.blobs, blob.key)
     except Permanent as error:
         raise NotFoundError("File not found", str(error)) from error
 
@@ -223,7 +224,7 @@ def _beside(app: App, document: Document, blob: StoredBlob) -> _original.Origina
         is_unread = document.status is Status.FAILED and document.indexed_revision is None
         return _original.Original(blob, None if is_unread and shape != "picture" else shape)
     try:
-        shown = _original.shown(blob, app.blobs.get(blob.key))
+        shown = _original.shown(blob, get_whole(app.blobs, blob.key))
     except (Permanent, Unavailable):
         return _original.Original(blob, None)
     return replace(shown, shape=None) if _original.says(shown, document.text or "") else shown

@@ -1,6 +1,7 @@
 """What holds on every page: who may come in, from where, and what the browser may do with it."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -16,7 +17,7 @@ from pydantic import AfterValidator
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
-from recollect import log
+from recollect import db, log
 from recollect.app import App
 from recollect.console import _code, _show
 from recollect.db import Tx
@@ -392,6 +393,14 @@ def error_page(
     response = page(request, "error.html", values, status)
     response.headers.update(headers or {})
     return guarded(response)
+
+
+def until(app: App, written: str) -> datetime | None:
+    """When what a form says ends that is written in it; None: never. Raises BadRequestError."""
+    if not written.strip():
+        return None
+    with app.db.begin() as tx:
+        return orgs.expiry(written, db.now(tx))
 
 
 def away(request: Request) -> Response:

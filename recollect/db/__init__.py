@@ -209,6 +209,10 @@ class Database:
         """Ask each how it fares, unless it is left alone."""
         return ()
 
+    def refusals(self) -> Sequence[str | None]:
+        """Why each of them takes up no connection; None for one that does. It may take seconds."""
+        return ()
+
     @contextmanager
     def ahead(self) -> Generator[Tx]:
         """`begin`, for the short work that all others wait for: it has places of its own."""
@@ -522,6 +526,20 @@ def _refuse_newer(done: Collection[str]) -> None:
             f"the database was written by a newer Recollect (it has {max(unknown)});"
             " install that version or restore a backup"
         )
+
+
+def now(tx: Tx) -> datetime:
+    """By the one clock that all processes share; those of their machines may differ."""
+    row = tx.execute("select clock_timestamp() as now").fetchone()
+    assert row is not None
+    return row["now"]
+
+
+def takes_writes(tx: Tx) -> bool:
+    """Whether the server is no standby, and nobody made it, the database or the role read only."""
+    row = tx.execute("select current_setting('transaction_read_only') = 'off' as writes").fetchone()
+    assert row is not None
+    return row["writes"]
 
 
 def is_current(tx: Tx) -> bool:

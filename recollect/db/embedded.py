@@ -110,7 +110,7 @@ class Embedded:
         self.folder = self.data_dir / "postgres"
         self._child: subprocess.Popen[bytes] | None = None
         self._account = account_for(self.cluster)
-        self._known_up = False
+        self._known_up = self._was_up = False
         self._charge: IO[str] | None = None
 
     @property
@@ -143,12 +143,15 @@ class Embedded:
     def ensure(self) -> str:
         """The URL of a server that answers, started if need be; safe and cheap to call often.
 
-        Raises SetupError when it does not start, Unavailable when it may yet.
+        Raises SetupError when it does not start, Unavailable when it may yet, or when the folder
+        of one that was up is away: another, empty one is not what anybody wants then.
         """
         if self._known_up and self._postmaster() is not None:
             self._join()
             return self.url
         self._known_up = False
+        if self._was_up and not (self.cluster / "PG_VERSION").exists():
+            raise Unavailable(f"the folder of the database is away: {self.cluster}")
         with self._lock():
             if self._child is not None and self._child.poll() is not None:
                 LOG.warning("postgres ended", exit=self._child.returncode)
@@ -160,7 +163,7 @@ class Embedded:
             if not self._answers():
                 self._start()
             url = self.prepare("recollect")
-        self._known_up = True
+        self._known_up = self._was_up = True
         return url
 
     @property
@@ -419,10 +422,11 @@ class Embedded:
 
     def _socket_folder(self) -> Path:
         inside = self.folder / "run"
-        if len(str(inside)) <= SOCKET_PATH_LIMIT:
+        path = os.fsencode(inside)
+        if len(path) <= SOCKET_PATH_LIMIT and b"," not in path:  # which parts folders, and hosts
             return inside
         # A private folder with a short name; the digest keeps two data folders apart.
-        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:16]
         outside = Path(tempfile.gettempdir()) / f"recollect-{digest}"
         outside.mkdir(mode=0o700, exist_ok=True)
         self._own(outside)

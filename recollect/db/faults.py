@@ -31,15 +31,23 @@ from contextlib import contextmanager
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from recollect.errors import DISK_FULL, Collided, Contended, Refused, Unavailable
+from recollect.errors import (
+    DISK_FULL,
+    READ_ONLY,
+    Collided,
+    Contended,
+    Refused,
+    Unavailable,
+)
 
-_OUTAGE = ("08", "28", "3D", "53", "58", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
+_OUTAGE = ("08", "28", "3D", "53", "58", "57P01", "57P02", "57P03", "57P04", "57P05")
 _COLLIDED = ("40P01", "40001")
 _CONTENDED = ("40", "53400", "55P03", "57014", "25P03", "25P04")
 _REFUSED = ("22", "23514", "54")
 _LOST = ("connection", "postmaster was shut down")
 """What Citus says, as of an error inside, where one of its servers is gone."""
 _DISK_FULL = "53100"
+_READ_ONLY = "25006"
 _TELLING = ("23514", "54")
 """Those whose message names a limit or a rule; others quote the value."""
 
@@ -67,6 +75,8 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
         return Unavailable(f"{away}: {first_line(error)}")
     if state == _DISK_FULL:
         return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)
+    if state == _READ_ONLY:
+        return Unavailable(f"the database takes no writes: {first_line(error)}", code=READ_ONLY)
     if state.startswith(_OUTAGE):
         return Unavailable(f"{away}: {first_line(error)}")
     if state.startswith(_REFUSED):

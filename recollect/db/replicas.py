@@ -34,6 +34,8 @@ LOOK = timedelta(milliseconds=1)
 """between two looks at how far it is"""
 CONNECT = timedelta(milliseconds=200)
 """How long a read waits for a connection; the pool goes on connecting meanwhile."""
+PATIENCE = 2  # seconds, the shortest that libpq knows
+"""How long a person waits for one, to hear why it does not come up."""
 SILENCE = timedelta(seconds=10)
 """A statement that takes longer is given up, and the primary does it."""
 KNOCK = timedelta(seconds=1)
@@ -148,7 +150,16 @@ class Replica(Database):
 
     def close(self) -> None:
         self._closing.set()
-        super().close()
+        self._pool.close(timeout=0)  # not for what it still waits for of a server that is silent
+
+    def refusal(self) -> str | None:
+        """Why it takes up no connection; the pool, which connects, does not tell. None: it does."""
+        try:
+            with judging("it does not answer"):
+                psycopg.connect(self.url, connect_timeout=PATIENCE).close()
+        except (psycopg.Error, Unavailable) as error:
+            return first_line(error)
+        return None
 
     def standing(self) -> ReplicaState:
         return ReplicaState(
@@ -294,6 +305,9 @@ class Replicated(Database):
                 with suppress(_PassedError):
                     replica.ask(mark, lambda _: None)
         return [replica.standing() for replica in self._replicas]
+
+    def refusals(self) -> Sequence[str | None]:
+        return [replica.refusal() for replica in self._replicas]
 
     def _mark(self) -> _Mark:
         """Raises Unavailable."""

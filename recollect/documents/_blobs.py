@@ -24,13 +24,15 @@ def blobs_may_go(tx: Tx) -> bool:
     return bool(row and row["free"])
 
 
-def doomed_blobs(tx: Tx, limit: int = 100) -> list[str]:
-    """Keys of blobs whose document is gone or has new content, and that may go now."""
+def doomed_blobs(tx: Tx, limit: int = 100, *, but: Sequence[str] = ()) -> list[str]:
+    """Keys of blobs whose document is gone or has new content, and that may go now; none of those
+    that the store keeps (`but`)."""
     if not blobs_may_go(tx):
         return []
     rows = tx.execute(
-        "select key from doomed_blobs where doomed_at < 'infinity' order by doomed_at limit %s",
-        (limit,),
+        "select key from doomed_blobs where doomed_at < 'infinity' and key <> all(%s)"
+        " order by doomed_at limit %s",
+        (list(but), limit),
     )
     return [row["key"] for row in rows]
 

@@ -310,7 +310,9 @@ def counts_of_connections(
 def deleted_within(tx: Tx, org: OrgId, time: timedelta) -> bool:
     """Whether a document of the organisation was deleted within that time."""
     row = tx.execute(
-        "select from receipts where org_id = %s and deleted_at > now() - %s limit 1", (org, time)
+        "select from receipts where org_id = %(org)s and deleted_at > now() - %(time)s union all"
+        " select from documents where org_id = %(org)s and gone_at > now() - %(time)s limit 1",
+        {"org": org, "time": time},
     ).fetchone()
     return row is not None
 

@@ -7,7 +7,7 @@ from typing import IO, cast
 
 import msgspec
 
-from recollect.errors import Transient
+from recollect.errors import DISK_FULL, HeldOff
 from recollect.extract._places import Places
 from recollect.extract._registry import HEAD, detect
 from recollect.extract._text import TEXT_BYTES
@@ -63,7 +63,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Intake:
-    """The files of an archive as they come. ValueError for what no honest child sends, Transient
+    """The files of an archive as they come. ValueError for what no honest child sends, HeldOff
     where there is no room for them."""
 
     into: IO[bytes]
@@ -87,9 +87,10 @@ class Intake:
         try:
             self.into.write(data)
         except OSError as error:
-            raise Transient(
+            raise HeldOff(
                 "its files have no room in the folder for temporary files (TMPDIR):"
-                f" {error.strerror}"
+                f" {error.strerror}",
+                code=DISK_FULL,
             ) from error
         self.members.append(Member(packed.path, format.kind, self._bytes, len(data)))
         self._paths.add(packed.path)

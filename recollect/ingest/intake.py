@@ -15,7 +15,14 @@ from recollect import blobs, documents, extract
 from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange, Joined, NewDocument, Unjoined
-from recollect.errors import BadRequestError, ConflictError, Contended, Issue, RequestError
+from recollect.errors import (
+    BadRequestError,
+    ConflictError,
+    Contended,
+    Issue,
+    RequestError,
+    Unavailable,
+)
 from recollect.fetch import parse_url
 from recollect.model import (
     Content,
@@ -251,7 +258,8 @@ def file_of(app: App, tenant: Tenant, sent: Sent) -> Generator[Content]:
     try:
         yield content
     except RequestError:
-        app.blobs.delete(key)
+        with suppress(Unavailable):  # then it is swept
+            app.blobs.delete(key)
         raise
 
 

@@ -216,9 +216,7 @@ def read(
     An archive is unpacked `into` a file, if there is one.
     """
     if content.blob is not None:
-        data = app.blobs.get(content.blob.key)
-        if not blobs.is_whole(content.blob.key, data):
-            raise Permanent("the uploaded file is damaged in the store", code="missing_blob")
+        data = blobs.get_whole(app.blobs, content.blob.key)
         blob = Blob(data, content.blob.mime, content.blob.name)
         return _extract(app, owner, blob, content.forced, into, alive)
     assert content.text is not None

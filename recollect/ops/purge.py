@@ -29,7 +29,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import documents, log
 from recollect.app import App
-from recollect.blobs import Blobs
+from recollect.blobs import Blobs, FileDeletion
 from recollect.db import Database, Tx
 from recollect.db.embedded import ONLY_CATALOG, superuser_url
 from recollect.db.faults import judging
@@ -57,6 +57,7 @@ from recollect.ops._server_files import (
     server_folder,
     silence,
 )
+from recollect.ops.files import delete_doomed, delete_strays
 
 LOG = log.get("purge")
 SWEPT = timedelta(days=1)
@@ -147,7 +148,8 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
     """Remove for good what was deleted before the call; the service may run meanwhile.
 
     `data_dir` says whether the server is our own, whose log and settings are ours to change.
-    `gently`: what would lock a table for long is left, and no receipt is complete then.
+    `gently`: what would lock a table for long is left. No receipt is complete then, nor while the
+    store keeps a file of a deleted document.
     Raises Transient when another purge runs or an old transaction does not end, Unavailable.
     """
     began = time.monotonic()
@@ -159,6 +161,11 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         documents.fold_counts(db)  # the names of tags that are gone stay in differences else
         id, held = _begin(session)
         files = _remove_doomed(db, store)
+        if files.kept:
+            left.append(
+                "files of deleted documents that the store does not let go"
+                f" ({len(files.kept)}), say because they are locked; the log says why"
+            )
         strays = _strays(db, store)
         # Of a purge that was cut off.
         patiently(session, sql.SQL("drop schema if exists purging cascade").format(), "purging")
@@ -179,7 +186,7 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
                 " `recollect purge --now` when that is fine"
             )
         # Only now: an upload that merely looked old has its document by this time.
-        files += _remove_strays(db, store, strays)
+        swept = delete_strays(db, store, strays)
         renew_statistics(session, keeper, left)
         server = server_folder(keeper, data_dir)
         abandoned = 0
@@ -190,13 +197,14 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
         renew_wal(keeper, ours=server is not None, left=left)
         if server is not None:
             abandoned = remove_abandoned(keeper, server)
+        whole = not large and not files.kept
         done = Purged(
             id=id,
             seconds=round(time.monotonic() - began, 3),
             tables=tables,
-            files=files,
+            files=len(files.gone) + len(swept.gone),
             abandoned=abandoned,
-            receipts=0 if large else held,
+            receipts=held if whole else 0,
             left=list(dict.fromkeys(left)),
         )
         session.execute(
@@ -208,13 +216,13 @@ def purge(db: Database, store: Blobs, data_dir: Path, *, gently: bool = False) -
                 "id": id,
                 "changes": changes(session),
                 "report": Jsonb(asdict(done)),
-                "whole": not large,
+                "whole": whole,
             },
         )
     LOG.info(
         "purged",
         seconds=done.seconds,
-        files=files,
+        files=done.files,
         receipts=done.receipts,
         locked=max((table.locked for table in tables), default=0.0),
         left=len(done.left),
@@ -310,20 +318,11 @@ def _sweep(db: Database) -> None:
             left = documents.sweep(tx) > 0
 
 
-def _remove_doomed(db: Database, store: Blobs) -> int:
-    removed = 0
-    while True:
-        with db.begin() as tx:
-            if not documents.blobs_may_go(tx):
-                raise Transient("a backup copies files; purge again when it is complete")
-            doomed = documents.doomed_blobs(tx)
-        for key in doomed:
-            store.delete(key)
-        if not doomed:
-            return removed
-        with db.begin() as tx:
-            documents.forget_blobs(tx, doomed)
-        removed += len(doomed)
+def _remove_doomed(db: Database, store: Blobs) -> FileDeletion:
+    with db.begin() as tx:
+        if not documents.blobs_may_go(tx):
+            raise Transient("a backup copies files; purge again when it is complete")
+    return delete_doomed(db, store)
 
 
 def _strays(db: Database, store: Blobs) -> list[str]:
@@ -335,17 +334,6 @@ def _strays(db: Database, store: Blobs) -> list[str]:
             known = documents.known_blobs(tx, some)
         found += [key for key in some if key not in known]
     return found
-
-
-def _remove_strays(db: Database, store: Blobs, keys: Sequence[str]) -> int:
-    removed = 0
-    for start in range(0, len(keys), 500):
-        with db.begin() as tx:
-            strays = documents.disown_blobs(tx, keys[start : start + 500])
-        for key in strays:
-            store.delete(key)
-        removed += len(strays)
-    return removed
 
 
 def _heed(left: list[str], notice: psycopg.errors.Diagnostic) -> None:

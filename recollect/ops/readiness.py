@@ -9,7 +9,8 @@ from datetime import timedelta
 from recollect.app import App
 from recollect.blobs import folder_of
 from recollect.config import Config
-from recollect.db import Tx
+from recollect.db import Tx, takes_writes
+from recollect.errors import NO_WRITES
 from recollect.ops import canary
 from recollect.ops.canary import Fate
 from recollect.telemetry import metrics
@@ -34,10 +35,13 @@ class ServiceHealth:
 
 
 def look(tx: Tx, app: App) -> ServiceHealth:
-    """The database answers; has the disk room, does a stage of processing fail for reasons of its
-    own, and did the last canary come through?"""
+    """The database answers; does it take writes, has the disk room, does a stage of processing fail
+    for reasons of its own, and did the last canary come through?"""
     fate, free = canary.last(tx), _free(app.config)
-    reason = metrics.failing(tx) or missing(fate, app.config.canary_interval) or full(free)
+    reason = None if takes_writes(tx) else NO_WRITES
+    reason = (
+        reason or metrics.failing(tx) or missing(fate, app.config.canary_interval) or full(free)
+    )
     return ServiceHealth(reason, fate, free)
 
 

@@ -23,6 +23,7 @@ from recollect.ops._findings import FEW, AllDamage, Damage, Finding, grouped
 from recollect.ops._older_texts import check_older_texts
 from recollect.ops._sound_memories import check_memories
 from recollect.ops._words import WordSample, same_words, stored_words
+from recollect.ops.files import delete_doomed, delete_strays
 from recollect.orgs import tags
 
 LOG = log.get("verify")
@@ -368,24 +369,17 @@ def _check_orphans(
 ) -> None:
     keys = _unnamed(db, strays)
     found.add("file_orphaned", keys, len(keys))
-    if mend and keys:
-        with db.begin() as tx:
-            gone = documents.disown_blobs(tx, keys)
-        for key in gone:
-            store.delete(key)
-        found.mend("file_orphaned", len(gone))
+    if mend:
+        found.mend("file_orphaned", len(delete_strays(db, store, keys).gone))
     with db.begin() as tx:
         late = tx.execute(
             "select key from doomed_blobs where doomed_at < now() - %s order by key", (SETTLED,)
         ).fetchall()
-        may_go = documents.blobs_may_go(tx)
-    for row in late:
-        found.add("file_undeleted", [row["key"]])
-        if mend and may_go:
-            store.delete(row["key"])
-            with db.begin() as tx:
-                documents.forget_blobs(tx, [row["key"]])
-            found.mend("file_undeleted")
+    late_keys = [row["key"] for row in late]
+    found.add("file_undeleted", late_keys, len(late_keys))
+    if mend:
+        gone = set(delete_doomed(db, store).gone)
+        found.mend("file_undeleted", len(gone.intersection(late_keys)))
 
 
 # --- everything at once --------------------------------------------------------------------------

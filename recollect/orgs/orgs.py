@@ -359,10 +359,10 @@ def _ensure_key(tx: Tx, org: OrgId, secret: str) -> None:
             LOG.warning("earlier key still opens", key=row["id"], reason=reason)
 
 
-def expiry(written: str, *, most: timedelta = LONGEST_LIFE) -> datetime:
-    """When a key ends that lives for `90m`, `2h` or `30d` (a bare number counts days), or until a
-    date (its beginning, in UTC) or a time of ISO 8601. Raises BadRequestError."""
-    text, now = written.strip(), datetime.now(UTC)
+def expiry(written: str, now: datetime, *, most: timedelta = LONGEST_LIFE) -> datetime:
+    """When a key made now ends that lives for `90m`, `2h` or `30d` (a bare number counts days), or
+    until a date (its beginning, in UTC) or a time of ISO 8601. Raises BadRequestError."""
+    text = written.strip()
     try:
         if span := _SPAN.fullmatch(text):
             end = now + int(span[1]) * _UNITS[span[2]]

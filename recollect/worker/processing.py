@@ -30,6 +30,7 @@ from recollect.ingest.pipeline import process, trace_id
 from recollect.loop import enduring, settled, tell_bug
 from recollect.model import Changed, Claim, Failure
 from recollect.ops import canary
+from recollect.ops.files import delete_doomed, delete_strays
 from recollect.telemetry import metrics, tracing
 from recollect.worker import model_change, tag_merges
 from recollect.worker.loop import LONGEST_WISH, ClaimLoop, own_failure
@@ -95,7 +96,11 @@ class Worker(ClaimLoop[Claim]):
         self._last_look: ClockReading | None = None
         self._reembedding: threading.Thread | None = None
         self._tend_at = 0.0
+        self._cleaning: threading.Thread | None = None
         self._strays: set[str] | None = None
+        self._kept: list[str] = []
+        """files that the store does not let go, until it is asked again"""
+        self._kept_until = 0.0
         self._sweep_at = 0.0
 
     def key(self, claim: Claim) -> tuple[str, int]:
@@ -176,22 +181,12 @@ class Worker(ClaimLoop[Claim]):
 
     def between(self) -> timedelta:
         now, wait = time.monotonic(), TICK
-        # Apart, so that what one of them meets does not stop the other.
         with enduring(LOG, self._stop):
             if now < self._tend_at:
                 wait = timedelta(seconds=self._tend_at - now)
             else:
                 wait = self._tend()
                 self._tend_at = now + PACE.total_seconds()
-        if self._stop.is_set():
-            return wait
-        with enduring(LOG, self._stop):
-            if self._strays is None:
-                self._strays = stray_blobs(self._app)
-                self._sweep_at = now + SECOND_LOOK.total_seconds()
-            elif self._strays and now > self._sweep_at:
-                sweep_blobs(self._app, seen=self._strays)
-                self._strays = set()
         return wait
 
     def _gather(self) -> None:
@@ -235,14 +230,14 @@ class Worker(ClaimLoop[Claim]):
                 metrics.stumbled("worker", "worker_died", id)
                 _count("failed", "worker_died")
             wait = documents.next_due_in(tx)
-            doomed = documents.doomed_blobs(tx)
+            doomed = documents.doomed_blobs(tx, 1, but=self._kept)
             reembed_wanted = missing_vectors.wanted(tx)
         self._last_look = look
-        for key in doomed:
-            app.blobs.delete(key)
-        if doomed:
-            with app.db.begin() as tx:
-                documents.forget_blobs(tx, doomed)
+        stray = self._strays is None or (self._strays and time.monotonic() > self._sweep_at)
+        if (doomed or stray) and (self._cleaning is None or not self._cleaning.is_alive()):
+            # A daemon, too: a store that hangs holds up nothing else.
+            self._cleaning = threading.Thread(target=self._clean, name="files", daemon=True)
+            self._cleaning.start()
         if reembed_wanted and (self._reembedding is None or not self._reembedding.is_alive()):
             # A daemon: whatever it is at may be cut off.
             self._reembedding = threading.Thread(target=self._reembed, name="reembed", daemon=True)
@@ -252,6 +247,22 @@ class Worker(ClaimLoop[Claim]):
         if wait is None or self._free() <= 0 or self._paused.is_set():
             return TICK
         return min(TICK, max(wait, timedelta(milliseconds=20)))
+
+    def _clean(self) -> None:
+        """Files whose document is gone, and those that never had one."""
+        app, now = self._app, time.monotonic()
+        with enduring(LOG):
+            if now > self._kept_until:
+                self._kept, self._kept_until = [], now + SECOND_LOOK.total_seconds()
+            self._kept += delete_doomed(app.db, app.blobs, but=self._kept).kept
+            if self._strays is None:
+                self._strays = stray_blobs(app)
+                self._sweep_at = now + SECOND_LOOK.total_seconds()
+            elif self._strays and now > self._sweep_at:
+                sweep_blobs(app, seen=self._strays)
+                self._strays = set()
+            return
+        self._stop.wait(TICK.total_seconds())
 
     def _reembed(self) -> None:
         """A change of the embedding model, until there is nothing to do; documents come first."""
@@ -442,15 +453,8 @@ def sweep_blobs(app: App, *, seen: Collection[str] | None = None) -> int:
 
     `seen`: only those among them, which were without a document a while ago, too.
     """
-    keys = stray_blobs(app) if seen is None else list(seen)
-    removed = 0
-    for some in _batches(keys):
-        with app.db.begin() as tx:
-            strays = documents.disown_blobs(tx, some)
-        for key in strays:
-            app.blobs.delete(key)
-        removed += len(strays)
-    return removed
+    keys = stray_blobs(app) if seen is None else seen
+    return len(delete_strays(app.db, app.blobs, list(keys)).gone)
 
 
 def _batches(keys: Iterable[str]) -> Generator[list[str]]:

@@ -30,6 +30,7 @@ from recollect.documents import NewDocument
 from recollect.errors import Unavailable
 from recollect.model import Content, DocumentId, Plan, StoredBlob, Tenant
 from recollect.ops import _rewrite, _server_files, purge, verify
+from recollect.ops.files import delete_strays
 from recollect.orgs import orgs
 from recollect.torture._clock import DAY, Clock, can_step
 from recollect.worker import processing
@@ -258,7 +259,7 @@ def mend(app: App) -> None:
 
 
 def sweep_of_purge(app: App) -> None:
-    purge._remove_strays(app.db, app.blobs, purge._strays(app.db, app.blobs))
+    delete_strays(app.db, app.blobs, purge._strays(app.db, app.blobs))
 
 
 class Aged(FolderBlobs):

@@ -214,8 +214,11 @@ def test_a_machine_does_not_start_with_a_bucket_that_has_none_of_the_files(
         new = documents.NewDocument(content, ["files"])
         documents.add(tx, Tenant(org), new, DocumentId(random_id()))
 
-    for wrong in (empty, "s3://no-such-bucket"):
-        with pytest.raises(SetupError, match="has none of the files"):
+    for wrong, told in (
+        (empty, "has none of the files"),
+        ("s3://no-such-bucket", "there is no such blob bucket"),
+    ):
+        with pytest.raises(SetupError, match=told):
             machine("one", secret_key=SAME, blob_url=wrong)
     with machine("one", secret_key=SAME, blob_url=full) as app:
         assert app.blobs.get(key) == b"bytes"

@@ -500,7 +500,10 @@ def test_pages_that_robots_txt_disallows_now_are_not_asked_and_keep_their_docume
     assert row(source, "/a").detail == "robots.txt line 2: Disallow: /"
 
 
-def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(site: Site, source: MemorySource):
+@pytest.mark.parametrize("hours", [25, -25], ids=["old", "by a clock that was ahead"])
+def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(
+    site: Site, source: MemorySource, hours: int
+):
     site.robots("User-agent: *\nDisallow: /z")
     site.write("/", links=["/z", "/a"])
     site.write("/a")
@@ -513,7 +516,7 @@ def test_robots_txt_is_kept_for_a_day_of_the_same_crawl(site: Site, source: Memo
     crawl(later, checkpoints=1)
     assert later.cursor is not None
     copies = {
-        origin: {**copy, "at": (datetime.now(UTC) - timedelta(hours=25)).isoformat()}
+        origin: {**copy, "at": (datetime.now(UTC) - timedelta(hours=hours)).isoformat()}
         for origin, copy in later.cursor["robots"].items()
     }
     assert base64.b64decode(copies[site.url("")]["data"]).endswith(b"/z")

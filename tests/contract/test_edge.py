@@ -53,6 +53,7 @@ def test_an_address_that_guesses_keys_has_to_wait(app: App, key: str):
         late = guesser.get(path)
         refused(late, 429, "Too many requests")
         assert 1 <= int(late.headers["retry-after"]) <= 60
+        assert late.json()["details"] == f"try again in {late.headers['retry-after']} s"
         refused(another_of_it.get(path), 429)
         refused(other.get(path), 401)
         assert owner.get(path).status_code == 200

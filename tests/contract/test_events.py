@@ -205,6 +205,27 @@ def test_who_comes_back_hears_of_a_gap_if_something_may_be_gone(
         assert next(foreign)["of id"] == theirs
 
 
+def test_who_comes_back_to_a_machine_whose_clock_is_behind_misses_nothing(
+    client: httpx.Client, app: App, db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    with listening(client) as events:
+        first = add(client, "one")
+        last = next(events)["id"]
+    drain(app)
+    with db.begin() as tx:
+        tx.execute(
+            "update documents set updated_at = now() - interval '10 min' where id = %s", (first,)
+        )
+    last = str(int(last) - 12 * 60_000)
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+
+    with listening(client, last=last) as events:
+        told = next(events)
+
+    assert (told["of id"], told["of status"]) == (first, "done")
+
+
 def test_one_connection_serves_all_streams_and_ends_with_the_last(
     client: httpx.Client, live_url: str, key: str, db: Database, database_url: str
 ):

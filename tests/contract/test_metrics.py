@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
@@ -33,6 +34,7 @@ from recollect.search.hybrid import Query
 from recollect.telemetry import metrics
 from recollect.telemetry.metrics import METRICS, TROUBLED
 from recollect.worker import maintenance, processing
+from tests.conftest import plain_client, serving
 from tests.contract.calls import add
 from tests.search.test_query_plans import ExplainingCursor
 
@@ -287,6 +289,21 @@ def test_a_full_disk_is_not_ready(client: httpx.Client, monkeypatch: pytest.Monk
 
     assert answer.status_code == 503
     assert answer.json()["reason"].startswith("the disk is full: ")
+
+
+def test_a_database_that_takes_no_writes_is_not_ready_and_says_so(app: App, client: httpx.Client):
+    url = make_conninfo(app.db.url, options="-c default_transaction_read_only=on")
+    with (
+        Database(url, size=4) as read_only,
+        serving(replace(app, db=read_only)) as base,
+        plain_client(base, dict(client.headers)) as http,
+    ):
+        answer, refused = http.get("/ready"), http.post("/v3/documents", json={"content": "hello"})
+
+    for one in (answer.json()["reason"], refused.json()["details"]):
+        assert one.startswith("the database takes no writes")
+    assert (answer.status_code, refused.status_code) == (503, 503)
+    assert refused.headers["retry-after"] == "1"
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a disk without room")

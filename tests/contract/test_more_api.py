@@ -3,10 +3,14 @@
 import hashlib
 import hmac
 import re
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -65,6 +69,38 @@ def test_processing_in_its_three_views(client: httpx.Client, app: App, db: Datab
     assert failed["errorCode"]
     assert failed["stuck"] is False
     refused(client.get("/v3/documents/processing?view=lost"), 400, "view")
+
+
+def test_no_clock_but_the_database_s_says_what_is_stuck_or_when_a_key_ends(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=5)
+
+    add(client, "fresh")
+    for module in ("api.documents", "api.keys", "orgs.orgs"):
+        monkeypatch.setattr(f"recollect.{module}.datetime", Ahead, raising=False)
+
+    [fresh] = client.get("/v3/documents/processing").json()["documents"]
+    assert fresh["stuck"] is False
+    for life in ({"expires": "24h"}, {"expiresInDays": 1}):
+        made = client.post("/v3/auth/scoped-key", json={"containerTag": "a", **life}).json()
+        ends = datetime.fromisoformat(made["expiresAt"])
+        assert ends < datetime.now(UTC) + timedelta(hours=25)
+
+
+def test_a_link_to_a_file_lives_a_day_whatever_clock_its_machine_has(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    id = upload(client, "a.txt", b"one").json()["id"]
+    right = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: right() - 2 * 86_400)
+        url = client.get(f"/v3/documents/{id}/file-url").json()["url"]
+
+    assert client.get(url).content == b"one"
 
 
 def test_the_published_client_lists_what_is_in_work(live_url: str, key: str):
@@ -270,6 +306,32 @@ class TestFileUrl:
         client.delete(f"/v3/documents/{id}")
         refused(client.get(url), 404)
         assert [len(key) for key in secret_keys(app.config)] == [32]
+
+    def test_one_for_which_the_folder_of_temporary_files_has_no_room_may_be_sent_again(
+        self, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    ):
+        def full(**_: object) -> BinaryIO:
+            return Path("/dev/full").open("w+b", buffering=0)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "TemporaryFile", full)
+            answer = upload(client, "a.txt", b"many words " * 200_000)
+
+        refused(answer, 503, "the disk is full")
+        assert answer.headers["retry-after"] == "1"
+        assert upload(client, "a.txt", b"many words " * 200_000).status_code == 200
+
+    def test_a_file_that_is_damaged_is_not_handed_out_as_if_it_were_whole(
+        self, client: httpx.Client, app: App
+    ):
+        id = upload(client, "a.txt", b"every word of it").json()["id"]
+        url = client.get(f"/v3/documents/{id}/file-url").json()["url"]
+        with app.db.begin() as tx:
+            named = tx.execute("select blob from documents where id = %s", (id,)).fetchone()
+        assert named
+        app.blobs.put(named["blob"], b"every wo")
+
+        refused(client.get(url), 404, "damaged")
 
     def test_text_that_was_no_file_has_none(self, client: httpx.Client):
         refused(client.get(f"/v3/documents/{add(client)}/file-url"), 404, "File not found")

@@ -4,7 +4,6 @@ so none is for good; and they know no field of the older API."""
 import ast
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from datetime import timedelta
 from itertools import count, islice
 from typing import Any, ClassVar, Literal, cast
 
@@ -114,7 +113,7 @@ def made(kind: type[RecollectError], *, permanent: bool = False) -> RecollectErr
         if permanent:
             error.permanent = True
         if isinstance(error, RateLimitError):
-            error.retry_after = timedelta(seconds=1)
+            error.seconds = 1
     elif isinstance(error, Transient | Permanent):
         error.code = "test"
     return error

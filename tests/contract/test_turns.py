@@ -37,7 +37,8 @@ class Slow:
         self.changed = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.at_work.append(scope["state"]["key"].org.id)
+        whose: Key | None = scope["state"]["key"]
+        self.at_work.append(whose.org.id if whose else scope["path"])
         self.changed.set()
         await self.go.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -51,7 +52,13 @@ class Slow:
 
 
 async def ask(
-    app: Any, whose: Key, *, path: str = "/v3/search", query: bytes = b"", method: str = "POST"
+    app: Any,
+    whose: Key | None,
+    *,
+    path: str = "/v3/search",
+    query: bytes = b"",
+    method: str = "POST",
+    kind: bytes = b"application/json",
 ) -> int:
     told: list[int] = []
 
@@ -64,7 +71,7 @@ async def ask(
 
     scope = {
         "type": "http", "method": method, "path": path, "query_string": query,
-        "headers": [], "state": {"key": whose},
+        "headers": [(b"content-type", kind)], "state": {"key": whose},
     }  # fmt: skip
     await app(scope, receive, send)
     return told[0]
@@ -100,6 +107,49 @@ def test_one_key_leaves_places_to_the_others_of_its_organisation():
 
         assert await other == 200
         assert set(await asyncio.gather(*many)) == {200}
+
+    asyncio.run(run())
+
+
+def test_uploads_leave_places_to_what_else_their_key_asks_for():
+    """As to a bucket that hangs."""
+
+    async def run() -> None:
+        slow = Slow()
+        app = InTurn(slow, RequestTurns())
+        form = b"multipart/form-data; boundary=x"
+        path = "/v3/documents/file"
+        many = [
+            asyncio.create_task(ask(app, key("o", f"k{n % 2}"), path=path, kind=form))
+            for n in range(50)
+        ]
+        await slow.until(lambda: len(slow.at_work) == turns.UPLOADS)
+        search = asyncio.create_task(ask(app, key("o", "k1")))
+        await slow.until(lambda: len(slow.at_work) == turns.UPLOADS + 1)
+        slow.go.set()
+
+        assert await search == 200
+        assert set(await asyncio.gather(*many)) == {200}
+
+    asyncio.run(run())
+
+
+def test_files_that_are_handed_out_leave_places_to_all_others():
+    async def run() -> None:
+        slow = Slow()
+        app = InTurn(slow, RequestTurns())
+        many = [
+            asyncio.create_task(ask(app, None, path="/v3/files/o/d", method="GET"))
+            for _ in range(50)
+        ]
+        await slow.until(lambda: len(slow.at_work) == turns.DOWNLOADS)
+        search = asyncio.create_task(ask(app, key("o", "k")))
+        await slow.until(lambda: "o" in slow.at_work)
+        slow.go.set()
+
+        assert await search == 200
+        assert set(await asyncio.gather(*many)) == {200}
+        assert slow.at_work.index("o") == turns.DOWNLOADS
 
     asyncio.run(run())
 

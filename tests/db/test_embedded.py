@@ -59,6 +59,38 @@ def test_what_was_committed_survives_a_kill_of_the_server(folder: Path):
         server.stop()
 
 
+@pytest.mark.parametrize("name", ["one, two", "ü" * 35])
+def test_a_folder_may_have_any_name(short_tmp: Path, name: str):
+    """Of sockets, PostgreSQL parts folders at commas, and the system counts bytes of a path."""
+    server = Embedded(short_tmp / name)
+    try:
+        with psycopg.connect(server.ensure()) as session:
+            assert session.execute("select 1").fetchone() == (1,)
+    finally:
+        server.stop()
+
+
+def test_no_other_database_is_made_while_the_folder_is_away(folder: Path):
+    """As of a volume that was unmounted, or was moved, under a service that runs."""
+    server, elsewhere = Embedded(folder), folder.with_name("elsewhere")
+    try:
+        with psycopg.connect(server.ensure(), autocommit=True) as session:
+            session.execute("create table t as select 1 as n")
+        folder.rename(elsewhere)
+        folder.mkdir()
+
+        with pytest.raises(Unavailable, match="is away"):
+            server.ensure()
+
+        assert list(folder.iterdir()) == []
+        folder.rmdir()
+        elsewhere.rename(folder)
+        with psycopg.connect(server.ensure()) as session:
+            assert session.execute("select n from t").fetchall() == [(1,)]
+    finally:
+        server.stop()
+
+
 MIB, GIB = 1 << 20, 1 << 30
 
 

@@ -2,6 +2,7 @@
 a replica that lags, dies or falls silent costs no answer (docs/decisions/0040)."""
 
 import json
+import socket
 import threading
 import uuid
 from collections.abc import Generator, Sequence
@@ -412,6 +413,20 @@ def test_a_replica_that_is_away_at_the_start_is_no_fault(shared: Cluster):
     assert "secret" not in repr(told)
 
 
+def test_nobody_waits_for_a_replica_that_takes_up_connections_and_is_silent(shared: Cluster):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://somebody:secret@127.0.0.1:{silent.getsockname()[1]}/recollect"
+        before = set(threading.enumerate())
+        db = Replicated(shared.primary.url, [url], size=2, name="test").open()
+        assert not db.read(_in_recovery)
+        [refusal] = db.refusals()
+        db.close()
+
+        assert refusal is not None
+        assert "timeout" in refusal
+        assert set(threading.enumerate()) - before  # what still connects was not waited for
+
+
 def test_the_state_of_replicas_is_told_without_secrets(
     patient: Cluster, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -436,9 +451,10 @@ def test_the_state_of_replicas_is_told_without_secrets(
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
     monkeypatch.setenv("RECOLLECT_DATA_DIR", str(short_tmp / "doctor"))
     told = CliRunner().invoke(cli, ["doctor", "--json"]).output
-    states = {one["name"]: one["state"] for one in json.loads(told)["checks"]}
-    assert states[f"replica 127.0.0.1:{away.port}"] == "warn"
-    assert states[f"replica 127.0.0.1:{serving_one.port}"] == "ok"
+    told_of = {one["name"]: one for one in json.loads(told)["checks"]}
+    assert told_of[f"replica 127.0.0.1:{away.port}"]["state"] == "warn"
+    assert "Connection refused" in told_of[f"replica 127.0.0.1:{away.port}"]["details"]
+    assert told_of[f"replica 127.0.0.1:{serving_one.port}"]["state"] == "ok"
     for text in (told, shown, ready.text):
         assert (patient.primary.folder / "service-password").read_text().strip() not in text
 

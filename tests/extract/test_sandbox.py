@@ -13,7 +13,7 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from recollect.errors import Parked, Permanent, RecollectError, Transient, Unavailable
+from recollect.errors import HeldOff, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.extract import Limits, Sandbox
 from recollect.model import Blob
 from tests.conftest import eventually
@@ -525,6 +525,6 @@ def test_without_a_folder_for_temporary_files_everything_waits(tmp_path, monkeyp
         assert _works(sandbox)
 
 
-def test_an_archive_for_which_there_is_no_room_is_tried_again(sandbox):
-    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(Transient, match="no room"):
+def test_an_archive_for_which_there_is_no_room_is_tried_again_hours_later_too(sandbox):
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(HeldOff, match="no room"):
         sandbox.unpack(Blob(packed({"a.txt": b"words"}), name="a.zip"), full)

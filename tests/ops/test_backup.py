@@ -49,9 +49,10 @@ from recollect.model import (
 from recollect.ops import backup, verify
 from recollect.ops.backup import Archive, Progress, Restored
 from recollect.ops.backup._archive import Writing
+from recollect.ops.files import delete_doomed
 from recollect.orgs import assistants, audit, orgs, settings, tags
 from recollect.search import hybrid
-from recollect.worker.processing import Worker, drain, sweep_blobs
+from recollect.worker.processing import drain, sweep_blobs
 from tests.conftest import eventually
 from tests.fakes.embedder import WordEmbedder
 from tests.fakes.terminal import Terminal
@@ -368,14 +369,14 @@ def test_files_stay_until_a_backup_has_copied_them(
     uploaded = [upload(app, tenant, f"page {n}".encode()) for n in range(5)]
     for _, key in uploaded:  # old enough for the sweep, too
         os.utime(app.config.data_dir / "blobs" / key, (0, 0))
-    worker, deleted = Worker(app), threading.Event()
+    deleted = threading.Event()
 
     def delete_all_meanwhile(progress: Progress) -> None:
         if progress.step == "files" and not deleted.is_set():
             deleted.set()
             with app.db.begin() as tx:
                 documents.delete_all(tx, tenant)
-            worker._tend()
+            delete_doomed(app.db, app.blobs)
             sweep_blobs(app)
 
     made = save(app, tmp_path / "b.zip", tell=delete_all_meanwhile)
@@ -386,7 +387,7 @@ def test_files_stay_until_a_backup_has_copied_them(
     load(tmp_path / "b.zip", url, tmp_path / "there")
     store = FolderBlobs(tmp_path / "there")
     assert [store.get(key) for _, key in uploaded] == [f"page {n}".encode() for n in range(5)]
-    worker._tend()  # and now they go
+    delete_doomed(app.db, app.blobs)  # and now they go
     assert not list((app.config.data_dir / "blobs").rglob("*.????????"))
 
 

@@ -29,7 +29,7 @@ from psycopg import sql
 
 from recollect import documents
 from recollect.app import App, index_identity
-from recollect.blobs import open_blobs
+from recollect.blobs import new_key, open_blobs
 from recollect.db import Database
 from recollect.db.embedded import Embedded
 from recollect.documents import DocumentChange, NewDocument, text_content
@@ -546,6 +546,26 @@ def test_what_would_lock_everybody_out_is_left_to_the_operator(
         [receipt] = purge.receipts(tx, id)
     assert receipt.purged_at is None
     assert purge.purge(mine.db, mine.blobs, mine.config.data_dir).receipts >= 1
+
+
+def test_a_file_that_the_store_keeps_is_told_and_no_receipt_says_that_it_is_gone(
+    mine: App, owner: Tenant, tmp_path: Path
+) -> None:
+    kept, free = (new_key(owner.id, name) for name in (b"kept", b"free"))
+    (tmp_path / kept).mkdir(parents=True)  # as one that is locked
+    mine.blobs.put(free, b"free")
+    id = written(mine, owner, noise(20))
+    with mine.db.begin() as tx:
+        documents.delete(tx, owner, [id])
+        tx.execute("insert into doomed_blobs (key) values (%s), (%s)", (kept, free))
+
+    done = purge.purge(mine.db, mine.blobs, mine.config.data_dir)
+
+    assert (done.files, done.receipts) == (1, 0)
+    assert any(told.startswith("files of deleted documents") for told in done.left)
+    (tmp_path / kept).rmdir()
+    done = purge.purge(mine.db, mine.blobs, mine.config.data_dir)
+    assert (done.files, done.receipts) == (1, 1)
 
 
 def test_a_backup_that_copies_files_is_waited_for(mine: App) -> None:

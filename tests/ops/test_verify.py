@@ -516,6 +516,27 @@ def test_files_that_nobody_names_are_removed(ground: Ground) -> None:
     ground.app.blobs.delete(young)
 
 
+def test_a_file_that_the_store_keeps_is_told_and_stops_no_mending(ground: Ground) -> None:
+    kept, late, orphan = (blobs.new_key(ground.tenant.id, name) for name in (b"k", b"l", b"o"))
+    (ground.folder / kept).mkdir(parents=True)
+    for key in (late, orphan):
+        ground.app.blobs.put(key, b"bytes")
+    os.utime(ground.folder / orphan, (1, 1))
+    for key in (kept, late):
+        ground.sql(
+            "insert into doomed_blobs (key, doomed_at) values (%s, now() - interval '2 h')", key
+        )
+
+    ground.verify(mend=True)
+
+    assert list(ground.verify()["file_undeleted"].examples) == [kept]
+    assert not (ground.folder / late).exists()
+    assert not (ground.folder / orphan).exists()
+    (ground.folder / kept).rmdir()
+    ground.verify(mend=True)
+    assert ground.verify() == {}
+
+
 def test_there_is_no_false_alarm_while_the_service_writes(ground: Ground) -> None:
     stop = threading.Event()
 

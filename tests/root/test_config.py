@@ -127,6 +127,7 @@ def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
     [
         ("PUBLIC_URL", "memory.example.org", "is not an address such as https://"),
         ("PUBLIC_URL", "https://", "is not an address such as https://"),
+        ("BLOB_URL", "file:///files of #1", "ends at its ? or #"),
         ("ALLOW_NETWORKS", "10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6"),
         ("ALLOW_NETWORKS", "127.0.0.0/8, 10.1.0.0/8", "10.1.0.0/8 has host bits set"),
         ("PURGE_INTERVAL", "1h", "must be a duration in seconds or ISO 8601, such as 90, PT4H"),

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from recollect.app import prepare
+from recollect.app import prepare, secret_keys
 from recollect.config import Config
-from recollect.errors import SetupError
+from recollect.errors import SetupError, Unavailable
 from tests.conftest import capture_logs
 
 
@@ -45,3 +45,18 @@ def test_what_an_earlier_key_of_the_settings_still_does_is_told(
     with psycopg.connect(url) as session:
         session.execute("update keys set revoked_at = now()")
     assert told(second) == ["key does not open"]
+
+
+def test_no_other_secret_key_is_made_while_the_folder_of_the_first_is_away(tmp_path: Path):
+    """What it sealed, nobody could open once the folder is there again."""
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    config = Config(data_dir=folder)
+    [key] = secret_keys(config)
+    folder.rename(elsewhere)
+
+    with pytest.raises(Unavailable, match="is away"):
+        secret_keys(config)
+
+    assert not folder.exists()
+    elsewhere.rename(folder)
+    assert secret_keys(config) == (key,)

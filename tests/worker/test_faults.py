@@ -691,6 +691,7 @@ def test_the_api_says_which_it_was(ground: Ground, http: httpx.Client):
         assert ("disk" in answer.text) == (state == "53100"), (
             "what its owner can do something about"
         )
+        assert ("takes no writes" in answer.text) == (state == "25006")
         assert "stumbled" not in answer.text or state.startswith(("54", "23514"))
     ground.fault("documents", None)
     answer = http.post("/v3/documents", json={"content": "hello", "containerTag": "notes"})

@@ -844,6 +844,59 @@ def test_a_worker_waits_for_a_blob_store_that_is_away_at_its_start(
         eventually(lambda: away.asked > 3)
 
 
+class HangingDeletes(FolderBlobs):
+    """Takes what is put there, and hangs over what is to go."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked, self.gate = threading.Event(), threading.Event()
+
+    def delete(self, key: str) -> None:
+        self.asked.set()
+        assert self.gate.wait(60)
+        super().delete(key)
+
+
+def test_a_store_that_hangs_over_a_deletion_holds_up_no_document(
+    own: App, tenant: Tenant, tmp_path: Path
+) -> None:
+    hanging = HangingDeletes(tmp_path)
+    key = blobs.new_key(tenant.id, b"bytes")
+    hanging.put(key, b"bytes")
+    with own.db.begin() as tx:
+        tx.execute("insert into doomed_blobs (key) values (%s)", (key,))
+    with running(replace(own, blobs=hanging)):
+        assert hanging.asked.wait(60)
+        add(own, tenant, "hello")
+        eventually(all_done(own, tenant))
+        assert hanging.has(key)
+        hanging.gate.set()
+        eventually(lambda: not hanging.has(key))
+
+
+def test_a_file_that_the_store_keeps_holds_up_no_other(
+    own: App, tenant: Tenant, tmp_path: Path
+) -> None:
+    store = FolderBlobs(tmp_path)
+    kept, free = (blobs.new_key(tenant.id, name) for name in (b"kept", b"free"))
+    (tmp_path / kept).mkdir(parents=True)  # as one that is locked
+    store.put(free, b"free")
+    with own.db.begin() as tx:
+        tx.execute(
+            "insert into doomed_blobs (key, doomed_at) values (%s, '2000-01-01'), (%s, now())",
+            (kept, free),
+        )
+
+    with running(replace(own, blobs=store)):
+        eventually(lambda: not store.has(free))
+
+    with own.db.begin() as tx:  # for the next try, and for `verify` to tell
+        left = tx.execute(
+            "delete from doomed_blobs where key in (%s, %s) returning key", (kept, free)
+        )
+        assert [row["key"] for row in left] == [kept]
+
+
 def test_a_lease_that_ran_out_under_a_worker_is_held_anew_by_it(own: App, tenant: Tenant) -> None:
     """As after an outage longer than a lease: the first try ends, the second goes on."""
     gated = GatedEmbedder()

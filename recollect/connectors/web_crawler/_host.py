@@ -197,7 +197,7 @@ class Host:
     def rules_of(self, origin: str) -> Robots:
         """The robots.txt of this origin, fetched if it was not within a day. Raises Parked."""
         known = self._rules.get(origin) or self._recalled_rules(origin)
-        if known is not None and datetime.now(UTC) - known.at < ROBOTS_AGE:
+        if known is not None and abs(datetime.now(UTC) - known.at) < ROBOTS_AGE:
             return known.robots
         if known is None and len(self._rules) >= MOST_ORIGINS:
             return Robots.nothing(f"more than {MOST_ORIGINS} ports of the host are linked")
