@@ -135,8 +135,9 @@ class AddArguments(Arguments):
         description="A name of your own, such as `notes/standup`. Adding with the same name again"
         " updates that document instead of making another.",
     )
-    metadata: dict[str, str | int | float | bool] | None = Field(
-        None, description='Flat, for filters: {"project": "heron", "year": 2026}.'
+    metadata: dict[str, str | int | float | bool | list[str]] | None = Field(
+        None,
+        description='Flat, for filters: {"project": "heron", "year": 2026, "topics": ["birds"]}.',
     )
     wait_seconds: float = Field(
         10, ge=0, le=30, description="Seconds to wait for it to become searchable."

@@ -362,18 +362,22 @@ def test_what_was_added_is_no_error_when_nobody_can_wait_for_it(
     assert result["structuredContent"]["status"] == "queued"
 
 
-def test_numbers_of_metadata_are_stored_as_they_came(
-    live_url: str, client: httpx.Client, key: str
-) -> None:
-    numbers = {"year": 2026, "snowflake": 123456789012345678, "share": 0.5}
+def test_metadata_are_stored_as_they_came(live_url: str, client: httpx.Client, key: str) -> None:
+    given = {
+        "year": 2026,
+        "snowflake": 123456789012345678,
+        "share": 0.5,
+        "draft": True,
+        "birds": ["heron", "7"],
+    }
 
     async def visit(assistant: Client) -> str:
-        new = {"content": "A heron.", "metadata": numbers, "wait_seconds": 0}
+        new = {"content": "A heron.", "metadata": given, "wait_seconds": 0}
         return (await call(assistant, "add", **new))["id"]
 
     id = talk(partial(over_http, live_url, key), visit)
     stored = client.get(f"/v3/documents/{id}").json()["metadata"]
-    assert json.dumps(stored, sort_keys=True) == json.dumps(numbers, sort_keys=True)
+    assert json.dumps(stored, sort_keys=True) == json.dumps(given, sort_keys=True)
 
 
 def test_without_a_tag_a_limited_key_reads_the_profile_that_it_may(
