@@ -741,6 +741,15 @@ def test_examples_fit_their_schemas(openapi: dict[str, Any]):
         jsonschema.validate(_code.example(openapi, id), whole)
 
 
+def test_no_example_deletes_everything(openapi: dict[str, Any]):
+    """Pasted with a key and sent, it would on a new service."""
+    example = _code.example(openapi, "resetOrganization")
+    assert example is not None
+    assert example["confirmation"] != orgs.DEFAULT
+    reset = openapi["components"]["schemas"]["Reset"]["properties"]["confirmation"]
+    assert orgs.DEFAULT not in reset.get("examples", [])
+
+
 def test_an_unknown_operation_is_none(openapi: dict[str, Any]):
     with pytest.raises(KeyError):
         _code.render(openapi, "noSuchThing", "http://x")
