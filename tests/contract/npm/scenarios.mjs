@@ -143,6 +143,15 @@ const scenarios = {
     assert.equal((await done(id)).content, "Storks eat mice.");
   },
 
+  async a_buffer_is_told_how_to_go() {
+    for (const size of [10, 2000]) {
+      await assert.rejects(
+        client.documents.uploadFile({ file: Buffer.alloc(size, "a"), containerTag: "buffer" }),
+        (error) => error instanceof Supermemory.BadRequestError && /toFile/.test(error.message),
+      );
+    }
+  },
+
   async uploads_of_several_kinds() {
     const path = join(tmpdir(), `herons-${process.pid}.md`);
     writeFileSync(path, "# Herons\n\nThey wade.");
