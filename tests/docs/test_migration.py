@@ -56,7 +56,9 @@ def test_the_recipe_brings_documents_with_their_names_along(
     assert {(one.custom_id, one.content) for one in found} == {
         (f"note-{n}", f"Note {n}.") for n in range(3)
     }
-    assert {(one.status, *one.container_tags) for one in found} == {("done", "notes", "ferries")}
+    assert {(one.status, *(one.container_tags or ())) for one in found} == {
+        ("done", "notes", "ferries")
+    }
     assert new_.documents.list(container_tags=["ferries"]).pagination.total_items == 3
     with db.begin() as tx:
         tx.execute("delete from orgs where id = %s", (other.id,))
