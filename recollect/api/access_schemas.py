@@ -10,7 +10,7 @@ from recollect.api.wire import WARNINGS, RequestBody, Text, Timestamp, Wire, exa
 
 
 class Reset(RequestBody):
-    model_config = example(confirmation="default")
+    model_config = example(confirmation="YOUR_ORG_SLUG")
 
     confirmation: str = Field(description="The `orgSlug`, so that nobody does it by mistake.")
 

@@ -485,7 +485,7 @@ class ChunkOut(Wire):
     type: str
     metadata: dict[str, Any] | None
     created_at: Timestamp
-    start: int = Field(description="Offset into the document's content, in characters.")
+    start: int = Field(description="Offset into the document's content, in code points.")
     end: int
     place: dict[str, Any] = PLACE
 

@@ -49,6 +49,7 @@ from recollect.api.document_schemas import (
     WrittenOut,
     public_status,
 )
+from recollect.api.errors import ONE_PART
 from recollect.api.room import CurrentRoom, Holding, Room, with_texts
 from recollect.api.turns import own_turn
 from recollect.api.wire import Moment, Pagination, RequestBody
@@ -118,7 +119,9 @@ async def _form_names(request: Request) -> list[str]:
     form = await request.form()
     for name in form:
         field, bracket, _ = name.partition("[")
-        if bracket and field in UPLOAD_FIELDS - {"file"}:
+        if bracket and field == "file":
+            raise BadRequestError(f"{name}: {ONE_PART}")
+        if bracket and field in UPLOAD_FIELDS:
             raise BadRequestError(f"{name}: send lists and objects as JSON text, in {field}")
         if len(form.getlist(name)) > 1:
             raise BadRequestError(f"{name}: stands in the form twice")

@@ -32,6 +32,8 @@ LIKE = 0.75
 """Share of its letters that a wrong path has in common with the one that is told in its place."""
 LONGEST_PATH = 200
 """Characters of it that are looked at."""
+ONE_PART = "a file is one part of a form: in JavaScript a File, a stream, or toFile(buffer, name)"
+"""The published client for JavaScript sends each byte of a Buffer as a field of its own."""
 ErrorPage = Callable[[Request, int, str, str | None, dict[str, str] | None], Response]
 _NO_OBJECT = ("model_attributes_type", "dict_type", "model_type", "missing")
 
@@ -172,6 +174,8 @@ def _unreadable(error: HTTPException) -> str:
             return "the body nests too deeply"
         case ValueError():
             return "the body holds a number with too many digits"
+        case _ if str(error.detail).startswith("Too many fields"):
+            return f"the form has more than 1,000 fields; {ONE_PART}"
         case _:
             return str(error.detail)
 

@@ -34,6 +34,7 @@ ALLOWED = [
     "/namespaces",
     "/connectors",
     "/feedback",
+    "/mcp",
 ]
 """Beginnings of the paths that such a key opens."""
 

@@ -76,7 +76,7 @@ class HitChunkOut(Wire):
     score: float
     is_relevant: bool
     position: int
-    start: int = Field(description="Offset into the document's content, in characters.")
+    start: int = Field(description="Offset into the document's content, in code points.")
     end: int
     similarity: float | None = Field(description="Cosine of the vectors, without an embedder null.")
     lexical: float = Field(description="BM25 score.")

@@ -53,6 +53,8 @@ METHODS: Mapping[str, str] = {
 fields of the body; all others go through their plain `get`, `post`, `patch` and `delete`."""
 NEWEST = "ns"
 """Beginning of operations that clients from version 5 on call; all others are for older ones."""
+AS_ONE = frozenset(["nsCreateConnector"])
+"""Methods for Python that take the body as one argument, `request`."""
 OURS: Mapping[str, frozenset[str]] = {
     "searchDocuments": frozenset(["asOf", "foldDuplicates"]),
     "listDocuments": frozenset(["archiveId", "containerTag", "status"]),
@@ -79,11 +81,12 @@ def render(
 
     `document` is the OpenAPI document, `operation` an operationId in it; raises KeyError for one
     that it has not. Without `body` it is the operation's own example; what `path` does not name of
-    the path stands there in capitals.
+    the path, and what the query has to have, stands there in capitals.
     """
     verb, route, told = _operation(document, operation)
     named = path or {}
     where = re.sub(r"\{(\w+)\}", lambda m: named.get(m[1]) or _capitals(m[1]), route)
+    where += _query(told)
     if "multipart/form-data" in told.get("requestBody", {}).get("content", {}):
         return _upload(operation, verb, server, where, _placed(route, named))
     sent = example(document, operation) if body is None else body
@@ -93,6 +96,16 @@ def render(
         "Python": _python(operation, verb, server, where, places, sent),
         "TypeScript": _typescript(operation, verb, server, where, places, sent),
     }
+
+
+def _query(told: Mapping[str, Any]) -> str:
+    """The parameters that have to be in the query."""
+    asked = [
+        f"{one['name']}={_capitals(one['name'])}"
+        for one in told.get("parameters", ())
+        if one["in"] == "query" and one.get("required")
+    ]
+    return "?" + "&".join(asked) if asked else ""
 
 
 def _placed(route: str, named: Mapping[str, str]) -> list[str]:
@@ -174,6 +187,8 @@ def _python(
     if operation in METHODS:
         known, ours = _parted(operation, sent or {})
         rows = "".join(f"    {_snake(name)}={_literal(v)},\n" for name, v in known.items())
+        if operation in AS_ONE:
+            rows = f"    request={_literal(known)},\n"
         rows += f"    extra_body={_literal(ours)},\n" if ours else ""
         rows = "".join(f"    {_literal(place)},\n" for place in places) + rows
         arguments = f"\n{rows}" if rows else ""

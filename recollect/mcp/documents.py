@@ -135,8 +135,9 @@ class AddArguments(Arguments):
         description="A name of your own, such as `notes/standup`. Adding with the same name again"
         " updates that document instead of making another.",
     )
-    metadata: dict[str, str | int | float | bool] | None = Field(
-        None, description='Flat, for filters: {"project": "heron", "year": 2026}.'
+    metadata: dict[str, str | int | float | bool | list[str]] | None = Field(
+        None,
+        description='Flat, for filters: {"project": "heron", "year": 2026, "topics": ["birds"]}.',
     )
     wait_seconds: float = Field(
         10, ge=0, le=30, description="Seconds to wait for it to become searchable."
@@ -234,18 +235,35 @@ class FetchedDocument(ToolAnswer):
     text: str = Field(description="The whole text, or its first 200,000 characters.")
     url: str = Field(description="Its address on the web, else that of the resource.")
     metadata: dict[str, Any] | None
+    note: str | None = Field(description="Set where some of the text is or may be missing.")
 
 
 async def fetch(session: Session, wanted: WantedDocument) -> FetchedDocument:
     document = await _document(session, wanted.id)
-    uri = uri_of(document["id"])
+    uri, text = uri_of(document["id"]), document["content"] or ""
     return FetchedDocument(
         id=document["id"],
         title=document["title"] or _source(document) or document["id"],
-        text=(document["content"] or "")[:LONGEST],
+        text=text[:LONGEST],
         url=document["url"] or uri,
         metadata=document["metadata"],
+        note=_missing(document, text),
     )
+
+
+def _missing(document: Mapping[str, Any], text: str) -> str | None:
+    """What `fetch` does not bring of the document; None where that is nothing."""
+    status = _status(document)
+    found = [] if status == "done" else [f"The document is {status}."]
+    if error := document.get("errorMessage"):
+        found.append(error)
+    found += document["warnings"]
+    if len(text) > LONGEST:
+        found.append(
+            f"These are the first {LONGEST:,} of {len(text):,} characters: call `get` with"
+            f" start={LONGEST} for more."
+        )
+    return "\n".join(found) or None
 
 
 class SomeDocuments(Arguments):

@@ -680,6 +680,10 @@ def test_every_operation_of_the_document_can_be_had_as_code(openapi: dict[str, A
         assert any(word.startswith("http://127.0.0.1:6767/") for word in words)
         assert all(_code.KEY in code for code in made.values()), id
         assert "{" not in next(w for w in words if w.startswith("http"))
+        asked = _code._operation(openapi, id)[2].get("parameters", ())
+        needed = {one["name"] for one in asked if one["in"] == "query" and one.get("required")}
+        for code in made.values():
+            assert {name for name in needed if f"{name}={_code._capitals(name)}" in code} == needed
 
 
 def test_the_code_says_what_the_examples_say(openapi: dict[str, Any]):
@@ -703,7 +707,9 @@ def test_the_code_says_what_the_examples_say(openapi: dict[str, Any]):
             for keyword in call.keywords
             if keyword.arg not in (None, "cast_to", "extra_body")
         }
-        if id in _code.METHODS:
+        if id in _code.AS_ONE:
+            assert given == {"request": example}, id
+        elif id in _code.METHODS:
             known = set(example or {}) - _code.OURS.get(id, set())
             assert set(given) == {_code._snake(name) for name in known}, id
         else:
@@ -733,6 +739,15 @@ def test_examples_fit_their_schemas(openapi: dict[str, Any]):
         ]
         whole = {**schema, "components": openapi["components"]}
         jsonschema.validate(_code.example(openapi, id), whole)
+
+
+def test_no_example_deletes_everything(openapi: dict[str, Any]):
+    """Pasted with a key and sent, it would on a new service."""
+    example = _code.example(openapi, "resetOrganization")
+    assert example is not None
+    assert example["confirmation"] != orgs.DEFAULT
+    reset = openapi["components"]["schemas"]["Reset"]["properties"]["confirmation"]
+    assert orgs.DEFAULT not in reset.get("examples", [])
 
 
 def test_an_unknown_operation_is_none(openapi: dict[str, Any]):

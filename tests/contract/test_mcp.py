@@ -34,7 +34,7 @@ from recollect.orgs import orgs
 from recollect.orgs.orgs import Limit
 from recollect.worker.processing import drain
 from tests.conftest import Service
-from tests.contract.calls import add, get, listed, refused
+from tests.contract.calls import add, get, listed, refused, upload
 from tests.fakes.site import Site
 
 TOOLS = {
@@ -362,18 +362,22 @@ def test_what_was_added_is_no_error_when_nobody_can_wait_for_it(
     assert result["structuredContent"]["status"] == "queued"
 
 
-def test_numbers_of_metadata_are_stored_as_they_came(
-    live_url: str, client: httpx.Client, key: str
-) -> None:
-    numbers = {"year": 2026, "snowflake": 123456789012345678, "share": 0.5}
+def test_metadata_are_stored_as_they_came(live_url: str, client: httpx.Client, key: str) -> None:
+    given = {
+        "year": 2026,
+        "snowflake": 123456789012345678,
+        "share": 0.5,
+        "draft": True,
+        "birds": ["heron", "7"],
+    }
 
     async def visit(assistant: Client) -> str:
-        new = {"content": "A heron.", "metadata": numbers, "wait_seconds": 0}
+        new = {"content": "A heron.", "metadata": given, "wait_seconds": 0}
         return (await call(assistant, "add", **new))["id"]
 
     id = talk(partial(over_http, live_url, key), visit)
     stored = client.get(f"/v3/documents/{id}").json()["metadata"]
-    assert json.dumps(stored, sort_keys=True) == json.dumps(numbers, sort_keys=True)
+    assert json.dumps(stored, sort_keys=True) == json.dumps(given, sort_keys=True)
 
 
 def test_without_a_tag_a_limited_key_reads_the_profile_that_it_may(
@@ -599,6 +603,31 @@ def test_a_document_may_be_as_large_as_elsewhere(
     id = talk(partial(over_http, live_url, key), visit)
 
     assert len(get(client, id)["content"]) == len(text)
+
+
+def test_fetch_says_what_it_does_not_bring(
+    live_url: str, client: httpx.Client, app: App, key: str
+) -> None:
+    """An assistant that knows only `search` and `fetch` would take the beginning for the whole."""
+    long = "The heron waits. " * 12_000 + "It flies."
+    ids = [
+        add(client, long),
+        upload(client, "broken.pdf", b"%PDF-1.4 no more").json()["id"],
+        add(client, "The heron waits."),
+    ]
+    drain(app)
+    ids.append(add(client, "The heron has flown."))
+
+    async def visit(assistant: Client) -> list[dict[str, Any]]:
+        return [await call(assistant, "fetch", id=id) for id in ids]
+
+    cut, broken, whole, waits = talk(partial(over_http, live_url, key), visit)
+
+    assert cut["text"] == long[:200_000]
+    assert "first 200,000 of 204,009 characters" in cut["note"]
+    assert broken["note"].startswith("The document is failed.\n")
+    assert whole["note"] is None
+    assert waits["note"] == "The document is queued."
 
 
 def test_a_message_that_is_too_large_is_refused_as_elsewhere(client: httpx.Client) -> None:

@@ -695,7 +695,7 @@ class TestScopedKeys:
         assert made["containerTag"] == "a"
         assert made["name"] == "phone"
         assert made["expiresAt"].endswith("Z")
-        assert "/v3/search" in made["allowedEndpoints"]
+        assert {"/v3/search", "/mcp"} <= set(made["allowedEndpoints"])
         assert get(mine, add(mine))["containerTags"] == ["a"]
         assert (
             mine.get("/v3/documents/counts").headers["ratelimit-policy"] == '"default";q=500;w=60'

@@ -15,6 +15,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from recollect.api import create_app
+from recollect.app import App
+from recollect.console import _code
 from tests.conftest import Service, pretty
 from tests.fakes.website import Website
 
@@ -81,6 +84,38 @@ def site() -> Generator[str]:
     with Website() as site:
         site.page("/", "<h1>Herons</h1><p>They stand in the water, all day long.</p>")
         yield site.url("/")
+
+
+BIND = """
+import ast, inspect, json, sys
+from operator import attrgetter
+from supermemory import Supermemory
+
+client = Supermemory(api_key="x", base_url="http://127.0.0.1:9")
+for id, code in json.loads(sys.argv[1]).items():
+    told = next(one.value for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Assign)
+                and one.targets[0].id == "found")
+    try:
+        method = attrgetter(ast.unparse(told.func).removeprefix("client."))(client)
+        named = {one.arg: one.value for one in told.keywords}
+        inspect.signature(method).bind(*told.args, **named)
+    except (AttributeError, TypeError) as error:
+        print(id, error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_it_takes_the_code_of_the_console(newest: Newest, app: App):
+    document = create_app(app).openapi()
+    ids = [id for id in _code.operations(document) if id.startswith(_code.NEWEST)]
+    # Feedback is refused whatever is sent.
+    codes = {
+        id: _code.render(document, id, "http://x")["Python"] for id in ids if id != "nsPostFeedback"
+    }
+    ran = newest.run("-c", BIND, json.dumps(codes))
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert len(codes) > 30
 
 
 @pytest.mark.costly

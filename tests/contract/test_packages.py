@@ -53,7 +53,7 @@ def test_of_npm(scenario: str, node: str, folder: Path, own: Service, tmp_path: 
     _succeeds([node, "tools.mjs", scenario], folder, own, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["openai", "agents"])
+@pytest.mark.parametrize("name", ["openai", "agents", "bash"])
 def test_of_pypi(name: str, own: Service, tmp_path: Path):
     site = tmp_path / "site"
     wanted = ["--only-binary", ":all:", "--require-hashes", "-r", str(HERE / f"{name}.txt")]

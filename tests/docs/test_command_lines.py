@@ -522,3 +522,11 @@ def test_no_line_is_passed_over() -> None:
 
     assert len(LINES) > 80
     assert {line for line in passed if not any(one in line for one in known)} == set()
+
+
+def test_no_line_holds_what_a_shell_takes_for_a_pattern() -> None:
+    """zsh, the shell of macOS, refuses a line with a pattern that matches no file."""
+    quoted = re.compile(r""""[^"]*"|'[^']*'|\$\?""")
+    bare = {one.whole: quoted.sub("", one.whole) for one in LINES}
+
+    assert {line for line, rest in bare.items() if re.search(r"[?*]|\S\[", rest)} == set()

@@ -65,7 +65,7 @@ class NsChunkOut(Wire):
     content: str
     type: str
     metadata: Metadata
-    start: int = Field(description="Offset into the document's published text, in characters.")
+    start: int = Field(description="Offset into the document's published text, in code points.")
     end: int
     place: dict[str, Any]
     system: ChunkSystem

@@ -37,6 +37,19 @@ async function crawled(tag, holds) {
 }
 
 const scenarios = {
+  async passages_where_their_offsets_say() {
+    const content = "The heron 🪶🪶🪶 fishes at 🌅 dawn.\n\n".repeat(100);
+    await done((await client.add({ content, containerTag: "offsets" })).id);
+    const { results } = await client.search.documents({
+      q: "heron fishes",
+      containerTags: ["offsets"],
+      includeFullDocs: true,
+    });
+    for (const { start, end, content: passage } of results[0].chunks) {
+      assert.equal([...results[0].content].slice(start, end).join(""), passage);
+    }
+    assert.ok(results[0].chunks.some(({ start }) => start > 0));
+  },
   async memories_and_profile() {
     const memories = [
       { content: "Ann drinks green tea.", isStatic: true },
@@ -128,6 +141,15 @@ const scenarios = {
     const changed = await client.documents.update(id, { content: "Storks eat mice." });
     assert.deepEqual(changed, { id, status: "queued" });
     assert.equal((await done(id)).content, "Storks eat mice.");
+  },
+
+  async a_buffer_is_told_how_to_go() {
+    for (const size of [10, 2000]) {
+      await assert.rejects(
+        client.documents.uploadFile({ file: Buffer.alloc(size, "a"), containerTag: "buffer" }),
+        (error) => error instanceof Supermemory.BadRequestError && /toFile/.test(error.message),
+      );
+    }
   },
 
   async uploads_of_several_kinds() {
