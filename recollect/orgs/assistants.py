@@ -41,6 +41,11 @@ MOST_YOUNG = 5_000
 """Such registrations, the young ones included, however they came."""
 MOST_OF_KEY = 100
 """Assistants that one key lets in: a list that nobody can read hides the one that counts."""
+TOGETHER = timedelta(seconds=10)
+"""How long a refresh token gives further tokens: the SDKs for TypeScript renew once for each call
+that was under way when the access token ended."""
+MOST_TOGETHER = 20
+"""Refresh tokens of an assistant that count at a time; the newest ones."""
 MOST_SPENT = 1_500
 """Used tokens of an assistant that are known when they come back: one an hour for as long as they
 could. A program that renews without end does not fill the table."""
@@ -272,7 +277,7 @@ def exchange(
 
 
 def refresh(tx: Tx, token: str, *, client_id: str) -> TokenPair | None:
-    """New tokens for a refresh token, once; else as `exchange`."""
+    """New tokens for a refresh token, once, or again within `TOGETHER`; else as `exchange`."""
     row = _locked(tx, token, "refresh", client_id)
     return None if row is None else _renewed(tx, token, row)
 
@@ -351,7 +356,8 @@ def find(tx: Tx, org: OrgId | None = None) -> list[Assistant]:
 
 def _locked(tx: Tx, secret: str, kind: str, client_id: str) -> dict[str, Any] | None:
     """The row of a token that counts, which nobody else can use meanwhile. One that was used
-    before was stolen, by whom is not known: its assistant ends."""
+    before, and not for a call at the same moment, was stolen, by whom is not known: its assistant
+    ends."""
     # The assistant before its tokens, in the order in which its end takes them.
     tx.execute(
         "select 1 from assistants where client_id = %s and id ="
@@ -359,15 +365,16 @@ def _locked(tx: Tx, secret: str, kind: str, client_id: str) -> dict[str, Any] | 
         (client_id, _hash(secret)),
     )
     row = tx.execute(
-        "select t.*, t.expires_at > now() as counts, a.org_id, a.key_id, a.scope"
+        "select t.*, t.expires_at > now() as counts, a.org_id, a.key_id, a.scope,"
+        " kind = 'refresh' and spent_at > now() - %s as just_spent"
         " from assistant_tokens t"
         " join assistants a on a.id = t.assistant_id"
         " where t.hash = %s and t.kind = %s and a.client_id = %s for update",
-        (_hash(secret), kind, client_id),
+        (TOGETHER, _hash(secret), kind, client_id),
     ).fetchone()
     if row is None:
         return None
-    if row["spent_at"] is not None:
+    if row["spent_at"] is not None and not row["just_spent"]:
         revoke(tx, row["assistant_id"])
         return None
     try:
@@ -379,7 +386,10 @@ def _locked(tx: Tx, secret: str, kind: str, client_id: str) -> dict[str, Any] | 
 
 def _renewed(tx: Tx, secret: str, row: dict[str, Any]) -> TokenPair:
     id = row["assistant_id"]
-    tx.execute("update assistant_tokens set spent_at = now() where hash = %s", (_hash(secret),))
+    tx.execute(
+        "update assistant_tokens set spent_at = coalesce(spent_at, now()) where hash = %s",
+        (_hash(secret),),
+    )
     tx.execute("update assistants set last_used_at = now() where id = %s", (id,))
     # Used ones are kept while they could come back, so that a replay is seen.
     tx.execute("delete from assistant_tokens where expires_at < now() - interval '1 day'")
@@ -388,11 +398,20 @@ def _renewed(tx: Tx, secret: str, row: dict[str, Any]) -> TokenPair:
         " (select 1 from assistant_tokens t where t.assistant_id = a.id)"
     )
     tx.execute(
-        "delete from assistant_tokens where assistant_id = %(id)s and (kind = 'access' or hash in"
+        # Who has the new access token needs no other, but for those given at the same moment.
+        "delete from assistant_tokens where assistant_id = %(id)s"
+        " and (kind = 'access' and expires_at <= now() + %(fresh)s or hash in"
         " (select hash from assistant_tokens where assistant_id = %(id)s and spent_at is not null"
-        " order by spent_at desc offset %(most)s))",
-        {"id": id, "most": MOST_SPENT},
-    )  # who has the new access token needs no other
+        " order by spent_at desc offset %(most)s) or hash in"
+        " (select hash from assistant_tokens where assistant_id = %(id)s and spent_at is null"
+        " and kind = 'refresh' order by expires_at desc offset %(together)s))",
+        {
+            "id": id,
+            "fresh": ACCESS - TOGETHER,
+            "most": MOST_SPENT,
+            "together": MOST_TOGETHER - 1,
+        },
+    )
     return TokenPair(
         _issue(tx, id, "access", ACCESS, prefix=PREFIX),
         _issue(tx, id, "refresh", REFRESH),

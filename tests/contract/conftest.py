@@ -6,6 +6,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,7 @@ from recollect.cli.api import website
 from recollect.db import Database
 from recollect.inference.llm import Llm
 from recollect.model import Org, Plan, Scope
-from recollect.orgs import orgs
+from recollect.orgs import assistants, orgs
 from tests.conftest import plain_client, serving
 from tests.fakes.llm import Model, running
 
@@ -133,3 +134,9 @@ def stranger(db: Database, with_key: Callable[[str], httpx.Client]) -> Generator
     yield with_key(secret)
     with db.begin() as tx:
         tx.execute("delete from orgs where id = %s", (made.id,))
+
+
+@pytest.fixture
+def moments_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh token that is used again is not used at the same moment."""
+    monkeypatch.setattr(assistants, "TOGETHER", timedelta())

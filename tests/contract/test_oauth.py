@@ -3,9 +3,10 @@
 import base64
 import hashlib
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
@@ -397,7 +398,9 @@ def test_a_code_is_good_once_and_its_replay_ends_what_came_of_it(person: Person)
     is_refused(person.refreshes(pair["refresh_token"]), "invalid_grant")
 
 
-def test_a_refresh_token_is_good_once_and_its_replay_ends_the_family(person: Person):
+def test_a_refresh_token_is_good_once_and_its_replay_ends_the_family(
+    person: Person, moments_later: None
+):
     first = person.pair()
     second = person.refreshes(first["refresh_token"]).json()
     assert not opens(person.http, first["access_token"])
@@ -407,19 +410,50 @@ def test_a_refresh_token_is_good_once_and_its_replay_ends_the_family(person: Per
     is_refused(person.refreshes(second["refresh_token"]), "invalid_grant")
 
 
-@pytest.mark.parametrize("kind", ["authorization_code", "refresh_token"])
-def test_of_two_at_once_at_most_one_gets_tokens(person: Person, kind: str):
-    secret = person.code() if kind == "authorization_code" else person.pair()["refresh_token"]
+def at_once(take: Callable[[], httpx.Response]) -> list[httpx.Response]:
     together = threading.Barrier(4)
 
-    def take(_: int) -> httpx.Response:
+    def one(_: int) -> httpx.Response:
         together.wait()
-        return (
-            person.exchanges(secret) if kind == "authorization_code" else person.refreshes(secret)
-        )
+        return take()
 
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(take, range(4)))
+        return list(pool.map(one, range(4)))
+
+
+def test_calls_under_way_when_the_access_token_ends_renew_it_each(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+):
+    """As the SDKs for TypeScript do. It ended the assistant: the person had to let it in again."""
+    old = person.pair()["refresh_token"]
+    pairs = [one.json() for one in at_once(lambda: person.refreshes(old))]
+
+    assert all(opens(person.http, pair["access_token"]) for pair in pairs)
+    next_pair = person.refreshes(pairs[0]["refresh_token"]).json()
+    assert opens(person.http, next_pair["access_token"])
+    monkeypatch.setattr(assistants, "TOGETHER", timedelta())
+    # Later it is somebody else who has it.
+    is_refused(person.refreshes(old), "invalid_grant")
+    assert not any(opens(person.http, pair["access_token"]) for pair in [*pairs, next_pair])
+    is_refused(person.refreshes(pairs[1]["refresh_token"]), "invalid_grant")
+
+
+def test_a_program_that_renews_without_end_has_a_bounded_number_of_tokens(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(assistants, "MOST_TOGETHER", 3)
+    old = person.pair()["refresh_token"]
+    pairs = [person.refreshes(old).json() for _ in range(6)]
+
+    is_refused(person.refreshes(pairs[2]["refresh_token"]), "invalid_grant")
+    assert person.refreshes(pairs[-1]["refresh_token"]).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["authorization_code", "refresh_token"])
+def test_of_two_at_once_at_most_one_gets_tokens(person: Person, kind: str, moments_later: None):
+    secret = person.code() if kind == "authorization_code" else person.pair()["refresh_token"]
+    is_code = kind == "authorization_code"
+    answers = at_once(lambda: person.exchanges(secret) if is_code else person.refreshes(secret))
     granted = [one for one in answers if one.status_code == 200]
     assert len(granted) <= 1
     assert {one.status_code for one in answers} <= {200, 400}

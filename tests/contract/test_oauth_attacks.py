@@ -288,7 +288,9 @@ def held(db: Database) -> Generator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_a_replay_and_a_renewal_at_once_both_get_nothing(person: Person, db: Database):
+def test_a_replay_and_a_renewal_at_once_both_get_nothing(
+    person: Person, db: Database, moments_later: None
+):
     """Neither is in the way of the other, else the end of a stolen family could be put off."""
     first = person.pair()
     second = person.refreshes(first["refresh_token"]).json()
@@ -316,7 +318,7 @@ def test_a_token_that_two_give_back_at_once_is_gone_for_both(person: Person, db:
 
 
 def test_a_program_that_renews_without_end_does_not_fill_the_table(
-    person: Person, db: Database, monkeypatch: pytest.MonkeyPatch
+    person: Person, db: Database, monkeypatch: pytest.MonkeyPatch, moments_later: None
 ):
     monkeypatch.setattr(assistants, "MOST_SPENT", 2)
     pairs = [person.pair()]
