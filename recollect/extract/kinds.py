@@ -291,7 +291,7 @@ KINDS = (
     ),
     Kind(
         "ical",
-        f"{HERE}.text.ical",
+        f"{HERE}.web.ical",
         frozenset(
             {"text/calendar", "text/vcard", "text/x-vcard", ".ics", ".ical", ".vcf", ".vcard"}
         ),

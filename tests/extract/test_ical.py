@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.extract.text import ical
+from recollect.extract.web import ical
 from recollect.model import Blob
 
 CALENDAR = """BEGIN:VCALENDAR

@@ -1,1 +1,1 @@
-"""Readers of web pages, e-books and mail: bytes come in, placed Markdown goes out."""
+"""Readers of web pages, e-books, mail and calendars: bytes come in, placed Markdown goes out."""

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 
 from recollect.extract._charsets import decoded
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
-from recollect.extract.text import ical
-from recollect.extract.web import _page
+from recollect.extract.web import _page, ical
 from recollect.model import Blob, Extracted
 
 MAX_PARTS = 1_000
