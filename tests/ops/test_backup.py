@@ -606,8 +606,8 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     assert not (tmp_path / "there").exists()
 
 
-BOMB = 96 << 20
-"""bytes that a hundred kilobytes unpack to, and three times what may be held"""
+BOMB = 48 << 20
+"""bytes that a hundred kilobytes unpack to, and half as many again as may be held"""
 
 
 @pytest.mark.parametrize("method", ["ZIP_DEFLATED", "ZIP_BZIP2", "ZIP_LZMA"])
