@@ -60,6 +60,8 @@ QUIET_PACE = 0.022
 CONNECTIONS = 12
 """to the database, of the process under test"""
 _PAUSE = threading.Event()
+_SOON = (0.002, 0.004, 0.008, 0.016, 0.032)
+"""Seconds between the first looks of `eventually`: most of what it waits for is nearly there."""
 gc.disable()  # until all tests are collected: what that makes, stays
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to connections, which come and go by the thousand."""
@@ -159,10 +161,10 @@ def examples(*, change: int, night: int) -> int:
 
 def eventually(holds: Callable[[], Any], timeout: float = 60.0) -> Any:
     """Ask until it holds, and return what it answered; fails when it never does."""
-    for _ in range(int(timeout / 0.05)):
+    for pause in (*_SOON, *[0.05] * int(timeout / 0.05)):
         if found := holds():
             return found
-        _PAUSE.wait(0.05)
+        _PAUSE.wait(pause)
     raise AssertionError(f"did not come true within {timeout} s")
 
 

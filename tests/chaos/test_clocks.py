@@ -241,7 +241,7 @@ class Site:
         return [at for name, at in self._asked if name == path]
 
     def __enter__(self) -> "Site":
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -123,12 +123,6 @@ def console_site(app: App, web: FastAPI | None = None) -> Generator[str]:
     thread.join(60)
 
 
-@pytest.fixture(scope="module")
-def site(app: App) -> Generator[str]:
-    with console_site(app) as url:
-        yield url
-
-
 @pytest.fixture
 def browse(site: str) -> Generator[Callable[..., httpx.Client]]:
     """Makes visitors; with a key, signed in."""

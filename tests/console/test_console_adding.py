@@ -13,9 +13,9 @@ from recollect import extract
 from recollect.app import App
 from recollect.console._adding import CHECKED
 from recollect.model import Org, Scope, Tenant
-from tests.console.test_console import all_of, body, browse, me, new_key, one, site, tree
+from tests.console.test_console import all_of, body, browse, me, new_key, one, tree
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 ADD, CHECK = "/console/add", "/console/add/check"
 LABELS = {
     "tag": "Tag: ",

@@ -24,13 +24,12 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 from tests.console.test_console_connections import ROOMS, make
 from tests.extract.archives import packed
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 FRUIT = {"a.txt": "Pears hang in the orchard.", "sub/b.md": "# Quince\n\nQuinces are sour."}
 
 

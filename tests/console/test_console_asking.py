@@ -24,12 +24,11 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 from tests.fakes.llm import Model, Status, Streams, running
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 
 MEETING = "The team meets on Mondays at nine in the blue room."
 ASKED = {"q": "When does the team meet on Mondays?"}

@@ -24,13 +24,12 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     skeleton,
     tree,
 )
 from tests.console.test_console_original import upload
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 CONFIRM = "/console/documents/confirm"
 LIST = "/console/documents?tag=zoo"
 

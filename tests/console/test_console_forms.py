@@ -20,12 +20,12 @@ from recollect.model import Org, Plan, Scope, Tenant
 from recollect.orgs import assistants, orgs
 from recollect.search import evaluation
 from recollect.search.evaluation import Expected
-from tests.console.test_console import add, browse, me, new_key, site
+from tests.console.test_console import add, browse, me, new_key
 from tests.console.test_console_connections import make
 from tests.console.test_console_memories import known
 from tests.console.test_console_rooms import URL, hook
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 NAME = re.compile(r"""\bname="([A-Za-z_.]+)\"""")
 TEMPLATES = Path(console.__file__).with_name("templates")
 FIELDS = sorted({name for file in TEMPLATES.iterdir() for name in NAME.findall(file.read_text())})

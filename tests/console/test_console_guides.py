@@ -13,9 +13,9 @@ from recollect.console import _handbook, _show
 from recollect.model import Org, Plan, Scope, Tenant
 from recollect.orgs import audit, orgs, settings
 from recollect.sync import connect
-from tests.console.test_console import POLICY, body, browse, me, new_key, one, site, tree
+from tests.console.test_console import POLICY, body, browse, me, new_key, one, tree
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 NEW = "/console/connections/new"
 
 

@@ -9,9 +9,9 @@ from recollect.app import App
 from recollect.console._room import COOKIE
 from recollect.model import Org
 from recollect.orgs import orgs
-from tests.console.test_console import body, browse, new_key, site
+from tests.console.test_console import body, browse, new_key
 
-__all__ = ["browse", "site"]
+__all__ = ["browse"]
 
 USED = "This link was used or is older than two minutes"
 

@@ -25,12 +25,11 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 from tests.console.test_console_connections import make
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 MEMORIES = "/console/memories"
 TAGS = "/console/tags"
 TAG = f"{TAGS}/tag"

@@ -27,7 +27,6 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     skeleton,
     tree,
 )
@@ -35,7 +34,7 @@ from tests.console.test_console_archives import ran
 from tests.console.test_console_connections import make
 from tests.extract.samples import pdf
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 HTML = b"<!doctype html><html><script>localStorage.ran = 1</script><p>A heron.</p></html>"
 SVG = (
     b"<svg xmlns='http://www.w3.org/2000/svg' onload='localStorage.ran = 1'>"

@@ -19,10 +19,10 @@ from recollect.model import Org, Plan, Scope, Tenant
 from recollect.orgs import orgs
 from recollect.worker.processing import drain
 from tests.conftest import plain_client
-from tests.console.test_console import add, all_of, body, browse, me, new_key, one, site, tree
+from tests.console.test_console import add, all_of, body, browse, me, new_key, one, tree
 from tests.console.test_console_connections import make
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 
 
 def aged(app: App, tenant: Tenant, tag: str, ages: list[float], chunks: int = 3) -> None:

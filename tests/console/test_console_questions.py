@@ -12,9 +12,9 @@ from recollect.model import Org, Scope, Tenant
 from recollect.search import evaluation
 from recollect.search.evaluation import Expected
 from recollect.worker.processing import drain
-from tests.console.test_console import add, body, browse, me, new_key, one, site, tree
+from tests.console.test_console import add, body, browse, me, new_key, one, tree
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 
 PAGE = "/console/tags/questions"
 NAME = {"name": "notes"}

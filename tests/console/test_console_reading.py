@@ -34,13 +34,12 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 from tests.console.test_console_original import sound, upload
 from tests.extract.samples import pdf
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 DRAWN = (
     "a blockquote br code div em h3 h4 h5 h6 hr li mark ol p pre s span strong table tbody td th"
     " thead tr ul"

@@ -46,12 +46,11 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 from tests.console.test_console_connections import make, saw
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 HOOKS = "/console/webhooks"
 URL = "http://127.0.0.1:9/hook"
 

@@ -22,12 +22,11 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 from tests.fakes.rerank import shared
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 SEARCH = "/console/search"
 
 

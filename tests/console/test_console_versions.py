@@ -23,11 +23,10 @@ from tests.console.test_console import (
     me,
     new_key,
     one,
-    site,
     tree,
 )
 
-__all__ = ["browse", "me", "site"]
+__all__ = ["browse", "me"]
 
 
 def keep(app: App, tenant: Tenant, number: int) -> None:

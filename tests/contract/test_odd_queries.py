@@ -77,9 +77,15 @@ class Place:
 
 @pytest.fixture
 def place(app: App, key: str, client: httpx.Client) -> Generator[Place]:
-    for n in range(DOCUMENTS):
-        rare = " ".join(f"rare{5 * n + k:03}word" for k in range(5))
-        add(client, f"Heron number {n} stands in the shallow water of the pond. {rare}")
+    written = [
+        {
+            "content": f"Heron number {n} stands in the shallow water of the pond. "
+            + " ".join(f"rare{5 * n + k:03}word" for k in range(5))
+        }
+        for n in range(DOCUMENTS)
+    ]
+    answer = client.post("/v3/documents/batch", json={"documents": written})
+    assert answer.status_code == 200, answer.text
     drain(app)
     known = {"containerTag": "ann", "memories": [{"content": "Ann saw a heron in the pond."}]}
     assert client.post("/v4/memories", json=known).status_code == 201

@@ -32,7 +32,7 @@ def nowhere() -> Generator[str]:
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(app: App) -> Generator[str]:
     with console_site(app) as url:
         yield url

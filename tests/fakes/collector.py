@@ -41,7 +41,7 @@ def collecting() -> Generator[Collector]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
         collector.url = f"http://127.0.0.1:{server.server_port}"
         yield collector
         server.shutdown()

@@ -289,6 +289,7 @@ def _completion(said: Says | Calls, asked: Asked) -> dict[str, Any]:
 def running(model: Model) -> Generator[Model]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or each body waits 40 ms for the head's acknowledgement
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
