@@ -130,6 +130,7 @@ REACH = {
     "vector_gaps.first": ID,
     "vector_gaps.last": ID,
     "vector_gaps.relation": WORD,
+    "receipts.org_id": ID,
     "watchers.id": ID,
     "test_questions.id": ID,
     "test_questions.made_from": ID,

@@ -8,9 +8,9 @@ from recollect.model import Blob, Extracted
 LONGEST_FRONT_MATTER = 20_000
 """characters"""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_HEADING = re.compile(r"^ {0,3}# +(.*?)[ #]*$")
+_HEADING = re.compile(r"^ {0,3}# +(.*)$")
 _FRONT_MATTER = re.compile(
-    r"---[ \t]*\r?\n((?:\w[\w. -]*:.*\n|[ \t#-].*\n|\r?\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)"
+    r"---[ \t]*\r?\n((?:\w[\w. -]*+:.*+\n|[ \t#-].*+\n|\r?\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)"
 )
 _TITLE = re.compile(r"^title:[ \t]+([^|>\s].*)$", re.MULTILINE | re.IGNORECASE)
 
@@ -48,5 +48,5 @@ def first_heading(text: str) -> str | None:
         if _FENCE.match(line):
             fenced = not fenced
         elif not fenced and (heading := _HEADING.match(line)):
-            return clean_line(heading[1]) or None
+            return clean_line(heading[1].rstrip(" #")) or None
     return None
