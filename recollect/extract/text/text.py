@@ -8,7 +8,7 @@ from recollect.model import Blob, Extracted
 LONGEST_FRONT_MATTER = 20_000
 """characters"""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_HEADING = re.compile(r"^ {0,3}# +(.*)$")
+_HEADING = re.compile(r"^ {0,3}# ++(.*+)")
 _FRONT_MATTER = re.compile(
     r"---[ \t]*\r?\n((?:\w[\w. -]*+:.*+\n|[ \t#-].*+\n|\r?\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)"
 )
