@@ -270,7 +270,7 @@ class Replicated(Database):
             opened.callback(super().close)
             for replica in self._replicas:
                 with suppress(Unavailable), judging():  # one that is away is left alone
-                    check_pooler(replica.url)
+                    check_pooler(replica.url, patience=PATIENCE)
                 replica.open()
             opened.pop_all()
         return self

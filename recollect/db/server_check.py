@@ -1,11 +1,12 @@
 """Whether a server, a database and a role are such that the service can live there."""
 
+from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from recollect.db.sessions import connect
+from recollect.db.sessions import CONNECT_TIMEOUT
 from recollect.errors import SetupError
 
 
@@ -41,11 +42,14 @@ def check_server(session: psycopg.Connection[Any]) -> None:
         )
 
 
-def check_pooler(url: str) -> None:
+def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
     """Raises SetupError where each transaction gets any session of the server. One connection would
     run what another has prepared, and answer what nobody asked; locks and notices would be lost.
+
+    `patience`: seconds to wait for a connection.
     """
-    with connect(psycopg.Connection, url) as one, connect(psycopg.Connection, url) as other:
+    connect = partial(psycopg.connect, url, autocommit=True, connect_timeout=int(patience))
+    with connect() as one, connect() as other:
         if not are_apart(one, other):
             raise SetupError(
                 "the pooler before the database gives each transaction any session of the server"
