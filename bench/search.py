@@ -10,8 +10,7 @@ tenant.
 Recall is the share of the ten nearest chunks, found by comparing all vectors, that a search by
 vector alone with the default limit gives among its first ten: of everything, in a tag, under
 filters that match 0.1, 1, 20 and 90 in a hundred documents, under both, and in one of the hundred
-organisations. Where there are fewer documents than the limit, as in an organisation of `--quick`,
-each shows its share of the chunks and not more, which this counts as missing.
+organisations.
 """
 
 import random
