@@ -52,8 +52,10 @@ ALIASES = {
     "/v3/memories": "/v3/documents",
     "/openapi.json": "/v3/openapi",
     "/favicon.ico": "/console/static/icon.svg",
+    "/mcp/": "/mcp",
 }
-"""Older names of paths, which older clients use, and those at which others look."""
+"""Older names of paths, which older clients use, and those at which others look or which people
+type."""
 LONGEST_RETRY = 60
 """The longest Retry-After that clients obey, in seconds."""
 ANY_HOST = frozenset({"/health", "/ready"})

@@ -558,6 +558,15 @@ def test_pages_of_strangers_are_turned_away(client: httpx.Client) -> None:
     refused(came(Origin="null"), 403, "Origin")
 
 
+def test_a_slash_at_the_end_of_the_address_is_no_other_address(client: httpx.Client) -> None:
+    """People type it, and had signed in before they heard that nothing is there."""
+    answer = client.post("/mcp/", json=HELLO, headers=ACCEPT)
+
+    assert answer.status_code == 200
+    assert answer.text == client.post("/mcp", json=HELLO, headers=ACCEPT).text
+    refused(client.post("/mcp/mcp", json=HELLO, headers=ACCEPT), 404)
+
+
 def test_loopback_is_told_by_name_and_number() -> None:
     here = ("localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]")
     elsewhere = ("localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", None)
