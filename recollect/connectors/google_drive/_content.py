@@ -1,14 +1,25 @@
-"""The bytes of a file, and of Google's own kinds what they are exported as."""
+"""What comes of a file: an item or why it is none, its bytes, or what Google exports it as."""
 
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+from recollect.connectors._json import as_time
 from recollect.connectors.api import Api
-from recollect.connectors.google_drive._files import GOOGLE, keyed
+from recollect.connectors.base import Item, Verdict
+from recollect.connectors.google_drive._files import (
+    GOOGLE,
+    KINDS,
+    DriveFile,
+    extra_of,
+    keyed,
+    refusal,
+)
 from recollect.errors import NotFoundError, Permanent
 from recollect.model import Blob, Remembered
 
+LARGEST_FILE = 50_000_000
+"""bytes, as for an upload"""
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 EXPORTS: Mapping[str, Sequence[str]] = {
@@ -25,6 +36,41 @@ NEXT_FORMAT = frozenset({"export_too_large", "not_downloadable", "http_400"})
 PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
 # No part goes over what begins the next match, so that a text of beginnings stays linear.
 PICTURE = re.compile(rb"!\[([^\[\]\n]*+)\](?:\[[^\[\]\n]*+\]|\(data:[^()\s]*+\))")
+
+
+def told(
+    file: DriveFile, branch: str, via: Sequence[str], *, own: bool, path: str, drive: str
+) -> Item | Verdict:
+    """The file as an item, or why it is none. `via`: shortcuts to it; `own`: it is in scope by
+    itself; `drive`: the name of its shared drive, empty for none."""
+    if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
+        kind = file.mime.removeprefix(GOOGLE)
+        return refusal(
+            file, branch, "unsupported", f"Google has no text of files of this kind ({kind})."
+        )
+    if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
+        told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
+        return refusal(file, branch, "too_large", told)
+    if file.size == 0 and not file.mime.startswith(GOOGLE):
+        return refusal(file, branch, "empty", "It is empty.")
+    shown = {
+        "path": path,
+        "mimeType": file.mime,
+        "modifiedTime": file.modified,
+        "owner": file.owner,
+        "sharedDrive": drive,
+    }
+    return Item(
+        id=file.id,
+        version=file.version,
+        title=file.name,
+        url=file.url,
+        kind=KINDS.get(file.mime),
+        metadata={name: value for name, value in shown.items() if value},
+        extra={**extra_of(file), "own": own, **({"via": list(via)} if via else {})},
+        branch=branch,
+        modified_at=as_time(file.modified),
+    )
 
 
 def content_of(api: Api, item: Remembered) -> Blob:

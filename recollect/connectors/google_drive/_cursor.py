@@ -51,6 +51,11 @@ class State:
     last: str | None = None
     """the shared drive at which a sync ended, because one after the other failed"""
 
+    def home(self, drive: str) -> str:
+        """The feed that what lies there is listed with: files of foreign shared drives are the
+        account's."""
+        return drive if drive in self.drives else USER
+
     def feeds(self) -> dict[str, Feed]:
         """In the order of their turns."""
         drives = sorted(self.drives)

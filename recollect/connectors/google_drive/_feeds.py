@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from recollect.connectors._json import as_name
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of
@@ -26,6 +27,13 @@ def drives_of(api: Api) -> dict[str, str]:
         page = following_page(body, seen)
         if page is None:
             return found
+
+
+def is_there(api: Api, drive: str) -> bool:
+    """Whether the account has a shared drive that the list of them lacks."""
+    path = f"/drive/v3/drives/{quote(drive, safe='')}"
+    answer = api.call("GET", path, params={"fields": "id"}, accept=frozenset({404}))
+    return answer.status != 404
 
 
 def start_of(api: Api, feed: str) -> str:

@@ -5,10 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
-from recollect.connectors._folders import above
-from recollect.connectors._json import LONGEST_NAME, as_name, as_object, as_time
+from recollect.connectors._json import as_name
 from recollect.connectors.api import (
     PROVIDER_UNAVAILABLE,
     Patience,
@@ -28,40 +26,39 @@ from recollect.connectors.base import (
     Trouble,
     Verdict,
 )
-from recollect.connectors.google_drive._content import EXPORTS
+from recollect.connectors.google_drive._content import told
 from recollect.connectors.google_drive._cursor import Feed, State, UnderWay, state_of
 from recollect.connectors.google_drive._feeds import (
-    ALL_DRIVES,
     USER,
     drives_of,
     following_page,
-    of_feed,
+    is_there,
     start_of,
 )
 from recollect.connectors.google_drive._files import (
-    ENTRY,
     FOLDER,
-    GOOGLE,
-    KINDS,
     NO_TARGETS,
     OUT_OF_REACH,
     SHORTCUT,
     DriveFile,
     away,
-    extra_of,
-    keyed,
     known_file,
     refusal,
     said_of,
     shortcuts_to,
-    told_file,
-    told_files,
 )
+from recollect.connectors.google_drive._listing import (
+    REFUSED,
+    changed,
+    changes_at,
+    pages,
+    read,
+    target_of,
+)
+from recollect.connectors.google_drive._tree import Tree
 from recollect.errors import CursorExpired, Permanent, Transient
 from recollect.model import Remembered
 
-PAGE = 1_000
-"""entries, the most that Drive gives at once"""
 TOGETHER = 20
 """folders whose content is asked for in one query"""
 MANY = 200
@@ -71,12 +68,6 @@ CHECK_EVERY = timedelta(days=7)
 come through the feed"""
 UNREAD_AGAIN = timedelta(days=1)
 """after which a listing asks again for what Drive could not give"""
-LARGEST_FILE = 50_000_000
-"""bytes, as for an upload"""
-REFUSED = frozenset({400, 404, 410})
-"""what Drive may say to a page token that it does not know any more"""
-LIST_FIELDS = f"nextPageToken,incompleteSearch,files({ENTRY})"
-CHANGE_FIELDS = f"nextPageToken,newStartPageToken,changes(changeType,removed,fileId,file({ENTRY}))"
 
 
 class Pass:
@@ -88,7 +79,7 @@ class Pass:
         self._source = source
         self._api = source.api
         self._selected = selected
-        self._folders = dict(source.folders())
+        self._folders = Tree(source.folders(), selected)
         self._known = state_of(cursor)
         self._tried: set[str] = set()
         """feeds that were listed in this sync, or could not be"""
@@ -146,7 +137,7 @@ class Pass:
                 raise
             self._pass_over(feed)
             yield Trouble(
-                f"The shared drive {self._name(feed)} could not be read ({error})."
+                f"The shared drive {self._folders.name(feed)} could not be read ({error})."
                 " Its documents stay. It is tried again with the next sync.",
                 error.code,
                 feed,
@@ -186,13 +177,7 @@ class Pass:
         yield self._checkpoint()
 
     def _look_for(self, drive: str) -> Iterator[Change]:
-        answer = self._api.call(
-            "GET",
-            f"/drive/v3/drives/{quote(drive, safe='')}",
-            params={"fields": "id"},
-            accept=frozenset({404}),
-        )
-        if answer.status != 404:
+        if is_there(self._api, drive):
             return
         del self._state.drives[drive]
         self._state.lost.append(drive)
@@ -208,7 +193,7 @@ class Pass:
         for drive in list(self._state.lost):
             yield Listing(drive)
             yield Listed(drive)
-            for id in _below(self._folders, {drive}):
+            for id in self._folders.below({drive}):
                 if self._folders.pop(id, None) is not None:
                     yield Folder(id, "", None)
             yield self._checkpoint()
@@ -331,47 +316,18 @@ class Pass:
 
     def _belongs(self, file: DriveFile, feed: str) -> bool:
         """Whether it is said in the listing of this feed: the account's has some of all drives."""
-        return self._home(file) == feed and self._in_scope(file.parent)
+        return self._state.home(file.drive) == feed and self._folders.in_scope(file.parent)
 
     def _pages(
         self, listing: UnderWay | None, feed: str, query: str, page: str | None = None
     ) -> Iterator[tuple[list[DriveFile], str | None]]:
-        """Pages of what is not in the trash, each with the token of the next."""
-        drive = {"corpora": "user"} if feed == USER else {"corpora": "drive", "driveId": feed}
-        params = {
-            **ALL_DRIVES,
-            **drive,
-            "q": f"{query} and trashed = false",
-            "pageSize": str(PAGE),
-            "fields": LIST_FIELDS,
-        }
-        seen: set[str] = set()
-        restarted = False
-        while True:
-            self._source.going()
-            asked = params if page is None else {**params, "pageToken": page}
-            accept = frozenset[int]() if page is None else REFUSED
-            answer = self._api.call("GET", "/drive/v3/files", params=asked, accept=accept)
-            if answer.status in REFUSED:
-                # The place where we, or an earlier sync, stopped is forgotten: from the start.
-                if restarted:
-                    raise Transient(
-                        "Drive no longer knows the page that it named", code=PROVIDER_UNAVAILABLE
-                    )
-                page, restarted = None, True
-                seen.clear()
-                continue
-            body = as_json(answer)
-            entries = told_files(field_of(body, "files", list))
-            if body.get("incompleteSearch") is True:
-                if listing is None:
-                    self._list_again(feed)
-                else:
-                    listing.partial = sorted({*listing.partial, feed})
-            page = following_page(body, seen)
-            yield entries, page
-            if page is None:
-                return
+        """As `pages`; what they lack of it is listed again."""
+        for entries, following, whole in pages(self._source, feed, query, page):
+            if not whole and listing is None:
+                self._list_again(feed)
+            elif not whole and listing is not None:
+                listing.partial = sorted({*listing.partial, feed})
+            yield entries, following
 
     # --- following a feed ---
 
@@ -380,19 +336,7 @@ class Pass:
         seen = {state.token}
         while True:
             self._source.going()
-            answer = self._api.call(
-                "GET",
-                "/drive/v3/changes",
-                params={
-                    **of_feed(feed),
-                    "pageToken": state.token,
-                    "pageSize": str(PAGE),
-                    "includeRemoved": "true",
-                    "includeCorpusRemovals": "true",
-                    "fields": CHANGE_FIELDS,
-                },
-                accept=REFUSED,
-            )
+            answer = changes_at(self._api, feed, state.token)
             if answer.status in REFUSED:
                 if feed == USER and self._known is None:
                     raise Transient(
@@ -408,27 +352,12 @@ class Pass:
             changes: list[Any] = field_of(body, "changes", list)
             following = following_page(body, seen)
             newest = None if following else field_of(body, "newStartPageToken", str)
-            yield from self._apply(feed, self._changed(feed, changes))
+            here = changed(changes, lambda file: self._state.home(file.drive) == feed)
+            yield from self._apply(feed, here)
             state.token = following or newest or state.token
             yield self._checkpoint()
             if following is None:
                 return
-
-    def _changed(self, feed: str, entries: Sequence[Any]) -> dict[str, DriveFile | None]:
-        """By id, the last that was said of each; None: gone, as far as this feed knows."""
-        found: dict[str, DriveFile | None] = {}
-        for entry in entries:
-            said = as_object(entry)
-            if said.get("changeType") == "drive":
-                continue
-            id = field_of(entry, "fileId", str)
-            file = told_file(said["file"]) if said.get("file") is not None else None
-            if file is not None and said.get("removed") is True and self._home(file) == feed:
-                # It may still be read, but nothing more will be heard of it.
-                file = None
-            found.pop(id, None)
-            found[id] = file
-        return found
 
     def _apply(self, feed: str, changes: Mapping[str, DriveFile | None]) -> Iterator[Change]:
         """One page of the feed. None: removed, or not to be seen any more.
@@ -437,7 +366,7 @@ class Pass:
         """
         rows = {row.id: row for row in self._source.remembered(list(changes))}
         before = dict(self._folders)
-        in_trash, unseen = self._apply_folders(changes)
+        in_trash, unseen = self._folders.apply(changes, self._state.drives)
         shortcuts: list[DriveFile] = []
         released: list[Remembered] = []
         for id, file in changes.items():
@@ -445,7 +374,8 @@ class Pass:
             if id in before or id in self._folders:
                 continue
             if file is None or file.trashed:
-                if row is not None and (file is not None or self._home_of_row(row) == feed):
+                home = None if row is None else self._state.home(said_of(row, "drive"))
+                if row is not None and (file is not None or home == feed):
                     yield away(row) if file is not None else self._lost(row)
                     released.append(row)
             elif file.target:
@@ -458,39 +388,18 @@ class Pass:
         yield from self._release(released)
         yield from self._reshow(shortcuts)
         if before != self._folders:
-            yield from self._look_into(self._entered(before))
+            yield from self._look_into(self._folders.entered(before))
             yield self._checkpoint()
-            yield from self._replace_below(self._differing(before), in_trash, unseen)
-        for id in sorted(self._differing(before) | (before.keys() - self._folders.keys())):
+            yield from self._replace_below(self._folders.differing(before), in_trash, unseen)
+        for id in sorted(self._folders.differing(before) | (before.keys() - self._folders.keys())):
             yield self._folders.get(id) or Folder(id, "", None)
-
-    def _differing(self, before: Mapping[str, Folder]) -> set[str]:
-        """Folders that are new, renamed or moved."""
-        return {id for id, folder in self._folders.items() if before.get(id) != folder}
-
-    def _apply_folders(self, changes: Mapping[str, DriveFile | None]) -> tuple[set[str], set[str]]:
-        """Bring the folders up to date; all that were known and went into the trash, and all that
-        may not be seen any more."""
-        trashed: set[str] = set()
-        removed: set[str] = set()
-        for id, file in changes.items():
-            if id in self._state.drives:
-                continue
-            if file is not None and file.mime == FOLDER and not file.trashed:
-                self._folders[id] = Folder(id, file.name, file.parent)
-            elif id in self._folders:
-                (removed if file is None else trashed).add(id)
-        in_trash, unseen = _below(self._folders, trashed), _below(self._folders, removed)
-        for id in in_trash | removed:
-            self._folders.pop(id, None)
-        return in_trash, unseen - in_trash
 
     def _tell(self, file: DriveFile, row: Remembered | None) -> Iterator[Change]:
         """A file as it is now, wherever it was before."""
         via = [] if row is None else shortcuts_to(row)
-        own = self._in_scope(file.parent)
+        own = self._folders.in_scope(file.parent)
         if own:
-            yield self._answer(file, self._home(file), via)
+            yield self._answer(file, self._state.home(file.drive), via)
         elif via and row is not None:
             yield self._answer(file, row.branch, via, own=False)
         elif row is not None:
@@ -498,7 +407,7 @@ class Pass:
 
     def _lost(self, row: Remembered) -> Change:
         """Not to be seen any more; but what a link leads to may be read by who has the link."""
-        found = self._read(row.id, said_of(row, "key")) if shortcuts_to(row) else ""
+        found = self._read_again(row) if shortcuts_to(row) else ""
         if isinstance(found, DriveFile):
             return self._answer(found, row.branch, shortcuts_to(row), own=False)
         if isinstance(found, Transient):
@@ -512,7 +421,7 @@ class Pass:
         unseen: AbstractSet[str] = frozenset(),
     ) -> Iterator[Change]:
         """What is known below folders that changed, with its new path, or gone with them."""
-        elsewhere = _below(self._folders, moved)
+        elsewhere = self._folders.below(moved)
         if not in_trash | unseen | elsewhere:
             return
         released: list[Remembered] = []
@@ -531,14 +440,14 @@ class Pass:
             yield from self._release(released)
 
     def _tell_again(self, row: Remembered, released: list[Remembered]) -> Iterator[Change]:
-        own = self._in_scope(said_of(row, "parent"))
+        own = self._folders.in_scope(said_of(row, "parent"))
         if not own and not shortcuts_to(row):
             yield Gone(row.id)
             released.append(row)
         elif row.version is not None:
             yield self._answer(known_file(row), row.branch, shortcuts_to(row), own=own)
         elif row.verdict == OUT_OF_REACH:
-            found = self._read(row.id, said_of(row, "key"))
+            found = self._read_again(row)
             if isinstance(found, DriveFile):
                 yield from self._tell(found, row)
             elif isinstance(found, Transient):
@@ -551,15 +460,6 @@ class Pass:
             self._tried.discard(branch)
 
     # --- folders that came into scope ---
-
-    def _entered(self, before: Mapping[str, Folder]) -> list[str]:
-        """Folders whose content was unknown, or out of scope, and is not any more."""
-        return sorted(
-            id
-            for id in _below(self._folders, self._differing(before))
-            if id in self._folders
-            and (id not in before or (self._in_scope(id) and not self._in_scope(id, before)))
-        )
 
     def _look_into(self, folders: Sequence[str]) -> Iterator[Change]:
         """Feeds do not tell what is in a folder that is new to the account.
@@ -605,10 +505,11 @@ class Pass:
     # --- shortcuts ---
 
     def _reshow(self, shortcuts: Sequence[DriveFile]) -> Iterator[Change]:
-        inside = [file for file in shortcuts if self._in_scope(file.parent)]
-        for feed in sorted({self._home(file) for file in inside}):
-            yield from self._resolve([file for file in inside if self._home(file) == feed], feed)
-        outside = [file.id for file in shortcuts if not self._in_scope(file.parent)]
+        inside = [file for file in shortcuts if self._folders.in_scope(file.parent)]
+        for feed in sorted({self._state.home(file.drive) for file in inside}):
+            ours = [file for file in inside if self._state.home(file.drive) == feed]
+            yield from self._resolve(ours, feed)
+        outside = [file.id for file in shortcuts if not self._folders.in_scope(file.parent)]
         released = list(self._source.remembered(outside)) if outside else []
         for row in released:
             yield Gone(row.id)
@@ -623,7 +524,7 @@ class Pass:
             by_target.setdefault(shortcut.target, []).append(shortcut)
         for target, group in by_target.items():
             self._source.going()
-            found = self._target(group[0])
+            found = target_of(self._api, self._patience, group[0])
             row = next(iter(self._source.remembered([target])), None)
             if row is not None and listing is not None and listing.lacks(row):
                 row = None
@@ -655,38 +556,8 @@ class Pass:
         told = f"Google Drive cannot give it at present ({error})."
         return Verdict(id, OUT_OF_REACH, told, extra=known, branch=branch, keep=True, failed=True)
 
-    def _target(self, shortcut: DriveFile) -> DriveFile | str | Transient:
-        """What a shortcut stands for, or why that is not a document. Only once: no shortcuts to
-        shortcuts, so there are no circles."""
-        if shortcut.target_mime == FOLDER:
-            return "It points to a folder. Select that folder itself."
-        if shortcut.target_mime == SHORTCUT:
-            return "It points to another shortcut."
-        return self._read(shortcut.target, shortcut.target_key)
-
-    def _read(self, id: str, key: str) -> DriveFile | str | Transient:
-        """The file, why there is none, or why it cannot be said at present."""
-        try:
-            answer = self._api.call(
-                "GET",
-                f"/drive/v3/files/{quote(id, safe='')}",
-                params={"supportsAllDrives": "true", "fields": ENTRY},
-                headers=keyed(id, key),
-            )
-        except Permanent as error:
-            if error.code == "http_404":
-                return "The file that it points to is deleted, or not shared with the account."
-            return f"The file that it points to cannot be read: {error}."
-        except Transient as error:
-            self._patience.failed(error)
-            return error
-        self._patience.succeeded()
-        file = told_file(as_json(answer))
-        if file.trashed:
-            return "The file that it points to is in the trash."
-        if file.mime in NO_TARGETS:
-            return "It points to a folder, or another shortcut."
-        return file
+    def _read_again(self, row: Remembered) -> DriveFile | str | Transient:
+        return read(self._api, self._patience, row.id, said_of(row, "key"))
 
     def _release(self, rows: Iterable[Remembered]) -> Iterator[Change]:
         """Shortcuts that went: what was only there through them goes, too."""
@@ -702,77 +573,11 @@ class Pass:
             elif row.version is not None:
                 yield self._answer(known_file(row), row.branch, via, own=own)
 
-    # --- places ---
-
-    def _in_scope(self, parent: str, folders: Mapping[str, Folder] | None = None) -> bool:
-        if self._selected is None:
-            return True
-        places = above(self._folders if folders is None else folders, parent)
-        return any(id in self._selected for id in places)
-
-    def _home(self, file: DriveFile) -> str:
-        """The feed that it is listed with. Files of foreign shared drives are the account's."""
-        return file.drive if file.drive in self._state.drives else USER
-
-    def _home_of_row(self, row: Remembered) -> str:
-        drive = said_of(row, "drive")
-        return drive if drive in self._state.drives else USER
-
     def _home_of(self, folder: str) -> str:
-        top = above(self._folders, folder)[-1]
-        return top if top in self._state.drives else USER
-
-    def _name(self, drive: str) -> str:
-        return self._folders[drive].name if drive in self._folders else drive
+        return self._state.home(self._folders.top(folder))
 
     def _answer(
         self, file: DriveFile, branch: str, via: Sequence[str] = (), *, own: bool = True
     ) -> Item | Verdict:
-        if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
-            kind = file.mime.removeprefix(GOOGLE)
-            return refusal(
-                file, branch, "unsupported", f"Google has no text of files of this kind ({kind})."
-            )
-        if file.size > LARGEST_FILE and not file.mime.startswith(GOOGLE):
-            told = f"It has {file.size:,} bytes; at most {LARGEST_FILE:,} are read."
-            return refusal(file, branch, "too_large", told)
-        if file.size == 0 and not file.mime.startswith(GOOGLE):
-            return refusal(file, branch, "empty", "It is empty.")
-        names = [self._folders[id].name for id in above(self._folders, file.parent)
-                 if id in self._folders]  # fmt: skip
-        path = "/".join([*reversed(names), file.name])
-        shown = {
-            "path": path if len(path) <= LONGEST_NAME else "…" + path[1 - LONGEST_NAME :],
-            "mimeType": file.mime,
-            "modifiedTime": file.modified,
-            "owner": file.owner,
-            "sharedDrive": self._name(file.drive) if file.drive in self._state.drives else "",
-        }
-        return Item(
-            id=file.id,
-            version=file.version,
-            title=file.name,
-            url=file.url,
-            kind=KINDS.get(file.mime),
-            metadata={name: value for name, value in shown.items() if value},
-            extra={**extra_of(file), "own": own, **({"via": list(via)} if via else {})},
-            branch=branch,
-            modified_at=as_time(file.modified),
-        )
-
-
-def _below(folders: Mapping[str, Folder], roots: AbstractSet[str]) -> set[str]:
-    """The folders and all that are in them."""
-    if not roots:
-        return set()
-    inside: dict[str, list[str]] = {}
-    for folder in folders.values():
-        inside.setdefault(folder.parent or "", []).append(folder.id)
-    found: set[str] = set()
-    waiting = list(roots)
-    while waiting:
-        id = waiting.pop()
-        if id not in found:
-            found.add(id)
-            waiting += inside.get(id, ())
-    return found
+        drive = self._folders.name(file.drive) if file.drive in self._state.drives else ""
+        return told(file, branch, via, own=own, path=self._folders.path(file), drive=drive)
