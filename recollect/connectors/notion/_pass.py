@@ -9,8 +9,7 @@ in the trash, or, twice, that there is no such thing.
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, cast
 
@@ -29,11 +28,11 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.notion._blocks import (
     MOST_CALLS,
-    PAGE_SIZE,
     BlockReader,
     look_through,
     pages,
 )
+from recollect.connectors.notion._calls import NotionCalls
 from recollect.connectors.notion._state import (
     DATABASE,
     PAGE,
@@ -45,14 +44,13 @@ from recollect.connectors.notion._state import (
     State,
 )
 from recollect.connectors.notion._told import (
-    LONGEST_KEY,
     PageLook,
+    described,
     edited_at,
     is_over,
     mark_of,
     object_of,
     parent_of,
-    properties_of,
     stamp,
 )
 from recollect.connectors.notion._values import (
@@ -60,14 +58,11 @@ from recollect.connectors.notion._values import (
     address,
     id_of,
     plain,
-    shown,
     tidy,
     time_of,
     title_of,
 )
 from recollect.errors import Permanent, Transient
-from recollect.fetch import EndpointAnswer
-from recollect.model import MetadataValue
 
 KIND = "notion_doc"
 """type of the documents"""
@@ -91,16 +86,10 @@ ASKED_AGAIN = timedelta(minutes=1)
 """after which what was not found is asked for once more"""
 SOONEST = timedelta(seconds=10)
 """that a sync follows another by itself"""
-MOST_PROPERTIES = 100
-LONGEST_VALUE = 2_000
-"""characters of one property"""
-LONGEST_LINES = 20_000
-"""characters of all properties of a row that begin its text"""
 SOURCE = "data_source"
 DOUBTFUL = "doubtful"
 UNSETTLED = "~"
 """end of a version that may change without a trace"""
-NEWEST_FIRST = {"timestamp": "last_edited_time", "direction": "descending"}
 GONE = frozenset({404})
 TRASHED = "gone"
 RESTRICTED = "restricted_resource"
@@ -116,10 +105,9 @@ class Pass:
     def __init__(self, source: Source, cursor: Cursor | None) -> None:
         self._source = source
         self._state = State.of(cursor)
-        self._now = source.since
-        self._calls = 0
+        self._notion = NotionCalls(source)
         self._news_at = 0
-        self._patience = Patience(self._is_there)
+        self._patience = Patience(self._notion.is_there)
         self._met: set[str] = set()
         """ids that were looked at in this pass"""
         self._said: dict[str, str] = {}
@@ -178,13 +166,13 @@ class Pass:
         state = self._state
         times = [time_of(edited) + OVERLAP for edited in state.unsettled.values()]
         if state.missing:
-            times.append(self._now + ASKED_AGAIN)
+            times.append(self._notion.now + ASKED_AGAIN)
         if state.wanted and state.checked is not None:
             times.append(self._may_check_at(state.checked))
-        return max(min(times) - self._now, SOONEST) if times else None
+        return max(min(times) - self._notion.now, SOONEST) if times else None
 
     def _checkpoint(self) -> Checkpoint:
-        self._kept_at = self._calls
+        self._kept_at = self._notion.count
         check = self._state.check
         # What a check hears of while it searches, it walks to afterwards.
         heard = () if check is not None and check.phase == SEARCH else self._heard()
@@ -199,22 +187,22 @@ class Pass:
 
     def _news(self) -> Iterator[Change]:
         """What the search reports since the last time, newest first."""
-        self._news_at = self._calls
+        self._news_at = self._notion.count
         before = self._state.edited or ""
         until = time_of(before) - OVERLAP
         newest = before
         latest = ""
-        for page in pages(self._search):
+        for page in pages(self._notion.search):
             if not page.whole:
                 self._state.checked = None  # more is new than the search can tell
             newest = max([newest, *(edited_at(found) for found in page.results)])
-            latest = latest or stamp(self._now)
+            latest = latest or stamp(self._notion.now)
             yield from self._look_at(page.results)
             yield from self._follow()
             yield self._checkpoint()
             if is_over(page, until):
                 break
-        for page in pages(self._search_trash):
+        for page in pages(self._notion.search_trash):
             yield from self._bury(page.results)
             if is_over(page, until):
                 break
@@ -253,7 +241,7 @@ class Pass:
                 self._state.missing.remove(id)
                 yield from self._ask_for_known([id], again=True)
         for id, edited in list(self._state.unsettled.items()):
-            if id in self._met or self._now < time_of(edited) + OVERLAP:
+            if id in self._met or self._notion.now < time_of(edited) + OVERLAP:
                 continue
             del self._state.unsettled[id]
             self._doubtful.append(id)
@@ -278,16 +266,17 @@ class Pass:
 
     def _spent(self) -> int:
         """Calls so far that every check takes."""
-        return self._calls - self._walked
+        return self._notion.count - self._walked
 
     def _search_all(self, check: Check, before: int) -> Iterator[Change]:
         resumed = check.at is not None
         try:
-            for page in pages(self._search, check.at):
+            for page in pages(self._notion.search, check.at):
                 if self._state.edited is None:
                     # What changes from now on is news.
                     edits = [*(edited_at(found) for found in page.results), ""]
-                    self._state.edited = min(max(edits) or stamp(self._now), stamp(self._now))
+                    now = stamp(self._notion.now)
+                    self._state.edited = min(max(edits) or now, now)
                 for at in range(0, len(page.results), BATCH):
                     yield from self._look_at(page.results[at : at + BATCH], always=True)
                     yield self._checkpoint()
@@ -306,7 +295,7 @@ class Pass:
     def _walk(self, check: Check, before: int) -> Iterator[Change]:
         """From all that was met to what stands in it."""
         began = time_of(check.began)
-        calls = self._calls
+        calls = self._notion.count
         for row in self._source.remembered():
             if row.seen_at < began:
                 continue
@@ -317,8 +306,8 @@ class Pass:
                 extra = {**row.extra, "listed": check.began}
                 yield Verdict(row.id, DATABASE, ROWS, extra=extra, url=row.url, title=row.title)
             yield from self._follow()
-            if self._calls - calls > BATCH:
-                calls = self._calls
+            if self._notion.count - calls > BATCH:
+                calls = self._notion.count
                 yield from self._between(check, before)
         check.phase = VERIFY
         yield from self._between(check, before)
@@ -336,7 +325,7 @@ class Pass:
     def _between(self, check: Check, before: int) -> Iterator[Change]:
         check.calls = self._spent() - before
         yield self._checkpoint()
-        if self._calls - self._news_at > NEWS_AFTER:
+        if self._notion.count - self._news_at > NEWS_AFTER:
             yield from self._news()
             yield self._checkpoint()
 
@@ -361,7 +350,7 @@ class Pass:
                 else self._page(id, one, known.get(id), always)
             )
             yield from self._guarded(steps, id)
-            if self._calls - self._kept_at > BATCH:
+            if self._notion.count - self._kept_at > BATCH:
                 yield self._checkpoint()
 
     def _page(
@@ -374,7 +363,7 @@ class Pass:
         if "last_edited_time" not in page:
             raise Permanent("Notion gives only its id", code="partial_object")
         edited = edited_at(page)
-        settled = self._now >= time_of(edited) + OVERLAP
+        settled = self._notion.now >= time_of(edited) + OVERLAP
         always = always or id in self._state.missing
         self._forget(id)
         if not settled and len(self._state.unsettled) < MOST_UNSETTLED:
@@ -383,7 +372,7 @@ class Pass:
         title = title_of(page.get("properties"))
         self._titles[id] = title
         url = address(page.get("url")) or SITE + id
-        metadata, lines = self._described(page)
+        metadata, lines = described(page, self._name_of_database)
         mark = mark_of(title, url, metadata, lines)
         if known is not None and known.unchanged(version, mark) and not always:
             return
@@ -461,7 +450,7 @@ class Pass:
         since: str | None = None
         while True:
             last, whole = since, True
-            for page in pages(lambda at, since=since: self._query(id, at, since)):
+            for page in pages(lambda at, since=since: self._notion.query(id, at, since)):
                 for at in range(0, len(page.results), BATCH):
                     yield from self._look_at(page.results[at : at + BATCH], always=always)
                     yield self._checkpoint()
@@ -477,34 +466,10 @@ class Pass:
                 )
             since = last
 
-    def _described(self, page: Mapping[str, Any]) -> tuple[dict[str, MetadataValue], list[str]]:
-        """Metadata, and for a row what its properties say, as lines."""
-        given = as_object(page.get("properties"))
-        within = parent_of(page)
-        is_row = as_object(page.get("parent")).get("type") in ("data_source_id", "database_id")
-        told: dict[str, MetadataValue] = {"type": "row" if is_row else PAGE}
-        if within is not None:
-            told["parentId"] = within
-        if is_row and within is not None and (title := self._name_of_database(within)):
-            told["database"] = title[:LONGEST_VALUE]
-        for name, key in (("created_time", "createdAt"), ("last_edited_time", "editedAt")):
-            if time := tidy(page.get(name)):
-                told[key] = time
-        lines: list[str] = []
-        left = LONGEST_LINES
-        for name, kind, value in islice(properties_of(given), MOST_PROPERTIES):
-            key = name if name not in told else f"property {name}"[:LONGEST_KEY]
-            told[key] = value[:LONGEST_VALUE] if isinstance(value, str) else value
-            line = f"{name}: {shown(told[key])}"
-            left -= len(line)
-            if is_row and kind != "relation" and left >= 0:
-                lines.append(line)
-        return told, lines
-
     def _name_of_database(self, id: str) -> str:
         """Rows may be told of before their database is."""
         if id not in self._titles:
-            answer = self._call("GET", f"/v1/data_sources/{id}", accept=GONE)
+            answer = self._notion.call("GET", f"/v1/data_sources/{id}", accept=GONE)
             found = {} if answer.status in GONE else as_object(as_json(answer))
             self._titles[id] = plain(found.get("title"))
             self._waiting.append((SOURCE, id))
@@ -519,7 +484,7 @@ class Pass:
             return PageLook(before.children, bool(known.row.extra.get("blank")), whole=True)
         if not self._roomy and (known is None or known.row.document_id is None):
             return before
-        reader = BlockReader(self._call)
+        reader = BlockReader(self._notion.call)
         try:
             found = look_through(reader, id)
         except (Permanent, Transient) as error:
@@ -553,14 +518,14 @@ class Pass:
         """Something that was not known so far; what is not shared with us is ignored."""
         if kind == DATABASE:
             # A view of a database elsewhere is answered with 400 or 404.
-            answer = self._call("GET", f"/v1/databases/{id}", accept=GONE | {400})
+            answer = self._notion.call("GET", f"/v1/databases/{id}", accept=GONE | {400})
             if answer.status == 200:
                 found = field_of(as_json(answer), "data_sources", list)
                 sources = [id_of(as_object(one).get("id")) for one in cast("list[Any]", found)]
                 self._waiting.extend((SOURCE, one) for one in sources)
             return
         path = "data_sources" if kind == SOURCE else "pages"
-        answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
+        answer = self._notion.call("GET", f"/v1/{path}/{id}", accept=GONE)
         if answer.status == 200:
             yield from self._look_at([object_of(answer)])
 
@@ -572,7 +537,7 @@ class Pass:
     def _ask_for_one(self, known: KnownObject, again: bool) -> Iterator[Change]:
         id = known.row.id
         path = "data_sources" if known.object == DATABASE else "pages"
-        answer = self._call("GET", f"/v1/{path}/{id}", accept=GONE)
+        answer = self._notion.call("GET", f"/v1/{path}/{id}", accept=GONE)
         if answer.status == 200:
             yield from self._look_at([object_of(answer)], always=True)
             return
@@ -603,40 +568,7 @@ class Pass:
             self._patience.failed(error)
         return Trouble(f"{id}: {error}. What was read of it before stays.", error.code)
 
-    # --- calls ---
-
-    def _is_there(self) -> EndpointAnswer:
-        return self._call("POST", "/v1/search", json={"page_size": 1})
-
-    def _search(self, at: str | None) -> EndpointAnswer:
-        return self._list("/v1/search", {"sort": NEWEST_FIRST}, at)
-
-    def _search_trash(self, at: str | None) -> EndpointAnswer:
-        return self._list("/v1/search", {"sort": NEWEST_FIRST, "filter": {"in_trash": True}}, at)
-
-    def _query(self, id: str, at: str | None, since: str | None) -> EndpointAnswer:
-        body: dict[str, Any] = {"sorts": [{"timestamp": "created_time", "direction": "ascending"}]}
-        if since is not None:
-            created = {"on_or_after": since}
-            body["filter"] = {"timestamp": "created_time", "created_time": created}
-        return self._list(f"/v1/data_sources/{id}/query", body, at)
-
-    def _list(self, path: str, body: Mapping[str, Any], at: str | None) -> EndpointAnswer:
-        asked = {**body, "page_size": PAGE_SIZE, **({"start_cursor": at} if at else {})}
-        return self._call("POST", path, json=asked)
-
-    def _call(self, method: str, path: str, **asked: Any) -> EndpointAnswer:
-        """They all read, so they may be repeated."""
-        self._calls += 1
-        answer = self._source.api.call(method, path, repeat=True, **asked)
-        try:
-            # Their clock, because it is their times that it is compared with.
-            self._now = parsedate_to_datetime(answer.headers.get("date", ""))
-        except (ValueError, OverflowError):
-            self._now = max(self._now, self._source.since)
-        if self._now.tzinfo is None:
-            self._now = self._now.replace(tzinfo=UTC)
-        return answer
+    # --- what is known ---
 
     def _known(self, ids: Sequence[str]) -> dict[str, KnownObject]:
         if not ids:

@@ -7,7 +7,6 @@ where it was killed and every address has an answer.
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from time import monotonic
 
 from recollect.connectors import _urls
@@ -27,7 +26,8 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.web_crawler._addresses import Addresses
 from recollect.connectors.web_crawler._dead_end import noted
-from recollect.connectors.web_crawler._host import Host, SiteParked
+from recollect.connectors.web_crawler._documents import as_before, history, is_same_text
+from recollect.connectors.web_crawler._host import Host, SiteParked, SiteUnreachable
 from recollect.connectors.web_crawler._ledger import CrawlLedger
 from recollect.connectors.web_crawler._page import (
     DENIED,
@@ -39,7 +39,7 @@ from recollect.connectors.web_crawler._page import (
 )
 from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.connectors.web_crawler._state import State
-from recollect.connectors.web_crawler._texts import Texts, are_near, fingerprint, version_of
+from recollect.connectors.web_crawler._texts import Texts, fingerprint, version_of
 from recollect.connectors.web_crawler._titles import SiteTitles
 from recollect.connectors.web_crawler._visit import (
     NotHtml,
@@ -65,14 +65,6 @@ MOST_ROWS = 190
 must stand before what it leads to: see `Crawl._read`"""
 STREAK = 5
 """failures in a row after which the site is asked whether it is there"""
-
-
-class _Unreachable(Exception):
-    """The site cannot be crawled now, so nothing is known of its pages."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Crawl:
@@ -130,7 +122,7 @@ class Crawl:
                 self._addresses.admit(page)
                 yield from self._checkpoint_if_due()
             yield from self._work()
-        except _Unreachable as error:
+        except SiteUnreachable as error:
             yield from self._said()
             away = error.code == PROVIDER_UNAVAILABLE
             yield Trouble(str(error), error.code, away=away)
@@ -172,13 +164,13 @@ class Crawl:
         return self._state.parks.get(page.url, 0), page.depth
 
     def _open(self) -> Generator[Change]:
-        """Is the site there? Raises _Unreachable before anything could be taken for gone."""
+        """Is the site there? Raises SiteUnreachable before anything could be taken for gone."""
         page = self._addresses.take_entry()
         origin = _urls.split(page.url).origin
         rules = self._host.fetch_rules(origin)
         if rules.reason is not None:
             self._ledger.say(page.verdict("error", rules.reason, keep=True, failed=True))
-            raise _Unreachable(
+            raise SiteUnreachable(
                 f"Nothing may be crawled while {rules.reason}. Recollect tries again by itself.",
                 PROVIDER_UNAVAILABLE,
             )
@@ -190,33 +182,33 @@ class Crawl:
             self._addresses.branches.take(page.url)
             yield from self._settle_entry(page, self._host.read(page))
         named = [] if self._scope.narrowed else [*rules.sitemaps, f"{origin}/sitemap.xml"]
-        self._state.sitemaps = self._own_addresses(named)
+        self._state.sitemaps = self._scope.own(named)
         yield from self._checkpoint()
 
     def _settle_entry(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
         match answer:
             case Transient():
                 self._ledger.say(page.verdict("error", str(answer), keep=True, failed=True))
-                raise _Unreachable(
+                raise SiteUnreachable(
                     f"The start page cannot be reached: {answer}.", PROVIDER_UNAVAILABLE
                 )
             case Permanent(code="blocked_target"):
                 self._ledger.say(page.verdict("blocked", str(answer), keep=True))
-                raise _Unreachable(
+                raise SiteUnreachable(
                     f"The start page must not be fetched: {answer}.", "blocked_target"
                 )
             case Redirected() if not self._is_own(answer.target):
                 host = _urls.split(answer.target).host
                 reason = f"redirects to {answer.target}"
                 self._ledger.say(page.verdict("off_host", reason, keep=True))
-                raise _Unreachable(
+                raise SiteUnreachable(
                     f"The start page redirects to another host, {host}. If you mean that site, use"
                     f" {answer.target} as startUrl.",
                     "off_host",
                 )
             case NotHtml():
                 self._ledger.say(page.verdict("not_html", str(answer), keep=True))
-                raise _Unreachable(
+                raise SiteUnreachable(
                     f"The start page is {answer}, not HTML. Use an HTML page as startUrl.",
                     "start_page",
                 )
@@ -245,18 +237,10 @@ class Crawl:
             met.add(url)
             nested = yield from self._read_sitemap(url)
             self._state.read += 1
-            further = [one for one in self._own_addresses(nested) if one not in met]
+            further = [one for one in self._scope.own(nested) if one not in met]
             left = max(0, MOST_SITEMAPS - self._state.read)
             self._state.sitemaps = list(dict.fromkeys([*rest, *further]))[:left]
             yield from self._checkpoint()
-
-    def _own_addresses(self, raw: Sequence[str]) -> list[str]:
-        """Those of this host, normalised, each once."""
-        own: dict[str, None] = {}
-        for one in raw:
-            with suppress(ValueError):
-                own[_urls.normalise(one)] = None
-        return [url for url in own if _urls.split(url).host == self._scope.host]
 
     def _read_sitemap(self, url: str) -> Generator[Change, None, Sequence[str]]:
         parts = _urls.split(url)
@@ -354,7 +338,7 @@ class Crawl:
         for first in range(0, len(outdated), SAID):
             yield Checkpoint(self._state.as_cursor())
             rows = self._source.remembered(outdated[first : first + SAID])
-            same = [_same(row) for row in rows if row.verdict == "document" and row.version]
+            same = [as_before(row) for row in rows if row.verdict == "document" and row.version]
             yield from self._titles.shorten(same)
 
     def _checkpoint(self) -> Generator[Change]:
@@ -415,7 +399,7 @@ class Crawl:
             yield from self._checkpoint()  # of links alone: the page has no answer yet
         if hidden:
             detail = "the page asks not to be indexed"
-            confirm = not _is_same_text(page, web.extracted.text)
+            confirm = not is_same_text(page, web.extracted.text)
             self._ledger.say(page.verdict("noindex", detail, extra=found, confirm=confirm))
         else:
             self._keep(page, web, found)
@@ -450,7 +434,7 @@ class Crawl:
             }.items()
             if value is not None
         }
-        formerly = self._renaming(page, version, print)
+        formerly = self._ledger.renaming(page, version, print)
         if formerly is not None:
             self._ledger.renamed.add(formerly)
         elif not page.has_document:
@@ -458,7 +442,7 @@ class Crawl:
             self._ledger.freed = True  # the filter may yet refuse it
         near = self._texts.nearest(page.url, print)
         written = None if print is None else print.hex()
-        told = _history(page, version, formerly, near, self._source.since)
+        told = history(page, version, formerly, near, self._source.since)
         extra = {**page.place(), **found, "metadata": metadata, "told": told}
         if written is not None:
             extra["print"] = written
@@ -504,7 +488,7 @@ class Crawl:
             self._addresses.branches.bore(page.url, fruit=False)
             extra = {**found, "of": original, "hash": version}
             return page.verdict(kind, original, extra=extra, title=title)
-        one_more = not page.has_document and self._renaming(page, version, print) is None
+        one_more = not page.has_document and self._ledger.renaming(page, version, print) is None
         if one_more and self._room <= 0:
             return page.verdict("limit", "documentLimit is reached", title=title)
         return None
@@ -520,26 +504,13 @@ class Crawl:
         one, other = _urls.split(near), _urls.split(page.url)
         return near if (one.origin, one.path) == (other.origin, other.path) else None
 
-    def _renaming(self, page: CrawlPage, version: str, print: bytes | None) -> str | None:
-        """The document that used to be at an address which leads here now, if its text is here."""
-        if page.has_document:
-            return None
-        for deferral in self._ledger.waiting_for(page.url):
-            known = deferral.page.known
-            if not deferral.redirect or known is None or not deferral.page.has_document:
-                continue
-            before = known.extra.get("print")
-            if known.version == version or (before and are_near(bytes.fromhex(before), print)):
-                return known.id
-        return None
-
     def _unchanged(self, page: CrawlPage) -> None:
         """304: what its row says still holds, and so do its links."""
         row = page.known
         assert row is not None, "only what is known is asked for with conditions"
         if row.verdict in DOCUMENTS:
             self._texts.register(row.id, row.version, row.extra.get("print"))
-            self._ledger.say(_same(row))
+            self._ledger.say(as_before(row))
         elif row.verdict == "canonical":
             self._defer(page, row.extra["canonical"], redirect=False, extra=row.extra)
         elif row.verdict in DENIED or self._still_said_by(row):
@@ -621,47 +592,3 @@ class Crawl:
             rules = self._host.fetch_rules(_urls.split(self._scope.start).origin)
             if rules.reason is not None:
                 raise SiteParked(Transient(rules.reason, code=PROVIDER_UNAVAILABLE))
-
-
-def _same(row: Remembered) -> Item:
-    """A document that is as it was."""
-    assert row.version is not None, "without one, only its text would tell"
-    return Item(
-        id=row.id,
-        version=row.version,
-        title=row.title,
-        url=row.url,
-        kind="webpage",
-        metadata=row.extra.get("metadata", {}),
-        extra=row.extra,
-        # Not what happened in between: it answers again.
-        detail=row.extra.get("told", "unchanged"),
-    )
-
-
-def _is_same_text(page: CrawlPage, text: str) -> bool:
-    """Whether the page still says what its document says, or nearly."""
-    if page.known is None:
-        return False
-    before = page.known.extra.get("print")
-    same = page.known.version == version_of(text)
-    return same or (before is not None and are_near(bytes.fromhex(before), fingerprint(text)))
-
-
-def _history(
-    page: CrawlPage, version: str, formerly: str | None, near: str | None, now: datetime
-) -> str:
-    """What people may want to know of how a document came, or came to change.
-
-    The same as long as the page is: then a crawl writes nothing but that it was seen.
-    """
-    known = page.known
-    if page.has_document and known is not None and known.version == version:
-        return known.extra.get("told", "unchanged")
-    if formerly is not None:
-        told = f"moved here from {formerly}"
-    elif page.has_document:
-        told = f"changed on {now:%Y-%m-%d}"
-    else:
-        told = f"found on {page.referrer}" if page.referrer else "the start page"
-    return told if near is None else f"{told}; says nearly the same as {near}"

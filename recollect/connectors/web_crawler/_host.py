@@ -44,6 +44,14 @@ TICK = 0.5
 """seconds between looks whether to go on"""
 
 
+class SiteUnreachable(Exception):
+    """The site cannot be crawled now, so nothing is known of its pages."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class SiteParked(Exception):
     """The site asks for a pause, or is away: go on in another sync."""
 

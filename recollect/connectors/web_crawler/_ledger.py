@@ -7,6 +7,7 @@ from typing import Any
 
 from recollect.connectors.base import Change, Item, Missing, Verdict
 from recollect.connectors.web_crawler._page import LEADING, PLANNED, CrawlPage, Frontier
+from recollect.connectors.web_crawler._texts import are_near
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,19 @@ class CrawlLedger:
 
     def waiting_for(self, url: str) -> Sequence[Deferral]:
         return self._waiting.get(url, ())
+
+    def renaming(self, page: CrawlPage, version: str, print: bytes | None) -> str | None:
+        """The document that used to be at an address which leads here now, if its text is here."""
+        if page.has_document:
+            return None
+        for deferral in self.waiting_for(page.url):
+            known = deferral.page.known
+            if not deferral.redirect or known is None or not deferral.page.has_document:
+                continue
+            before = known.extra.get("print")
+            if known.version == version or (before and are_near(bytes.fromhex(before), print)):
+                return known.id
+        return None
 
     def give_up_waiting(self) -> bool:
         """What they wait for is never looked at. Whether any waited."""

@@ -64,6 +64,14 @@ class CrawlScope:
             return "includePatterns: no pattern matches"
         return None
 
+    def own(self, raw: Sequence[str]) -> list[str]:
+        """Those of this host, normalised, each once."""
+        own: dict[str, None] = {}
+        for one in raw:
+            with suppress(ValueError):
+                own[_urls.normalise(one)] = None
+        return [url for url in own if _urls.split(url).host == self.host]
+
 
 def _depth(key: str, given: object, least: int = 0, most: int = DEPTH) -> int | None:
     if given is None:
