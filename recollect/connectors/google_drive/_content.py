@@ -1,4 +1,4 @@
-"""What comes of a file: an item or why it is none, its bytes, or what Google exports it as."""
+"""What comes of a file: an item or why it is not one, its bytes, or what Google exports it as."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ PICTURE = re.compile(rb"!\[([^\[\]\n]*+)\](?:\[[^\[\]\n]*+\]|\(data:[^()\s]*+\))
 def told(
     file: DriveFile, branch: str, via: Sequence[str], *, own: bool, path: str, drive: str
 ) -> Item | Verdict:
-    """The file as an item, or why it is none. `via`: shortcuts to it; `own`: it is in scope by
+    """The file as an item, or why it is not one. `via`: shortcuts to it; `own`: it is in scope by
     itself; `drive`: the name of its shared drive, empty for none."""
     if file.mime.startswith(GOOGLE) and file.mime not in EXPORTS:
         kind = file.mime.removeprefix(GOOGLE)

@@ -52,7 +52,7 @@ class State:
     """the shared drive at which a sync ended, because one after the other failed"""
 
     def home(self, drive: str) -> str:
-        """The feed that what lies there is listed with: files of foreign shared drives are the
+        """The feed that what is in it is listed with: files of foreign shared drives are the
         account's."""
         return drive if drive in self.drives else USER
 

@@ -24,7 +24,7 @@ class Tree(dict[str, Folder]):
         return any(id in self.selected for id in places)
 
     def top(self, folder: str) -> str:
-        """The id of the folder or shared drive that it lies in at last."""
+        """The id of the topmost folder or shared drive above it, or of itself."""
         return _folders.above(self, folder)[-1]
 
     def name(self, drive: str) -> str:
