@@ -319,10 +319,17 @@ def _sweep(db: Database) -> None:
 
 
 def _remove_doomed(db: Database, store: Blobs) -> FileDeletion:
-    with db.begin() as tx:
-        if not documents.blobs_may_go(tx):
-            raise Transient("a backup copies files; purge again when it is complete")
-    return delete_doomed(db, store)
+    gone, kept = list[str](), list[str]()
+    while True:
+        with db.begin() as tx:
+            # Asked again after the last file: a backup may have begun meanwhile.
+            if not documents.blobs_may_go(tx):
+                raise Transient("a backup copies files; purge again when it is complete")
+            if not documents.doomed_blobs(tx, 1, but=kept):
+                return FileDeletion(gone, kept)
+        done = delete_doomed(db, store, but=kept)
+        gone += done.gone
+        kept += done.kept
 
 
 def _strays(db: Database, store: Blobs) -> list[str]:

@@ -222,7 +222,7 @@ class Worker(ClaimLoop[Claim]):
 
     def _tend(self) -> timedelta:
         """Housekeeping between claims; returns how long to wait for the next."""
-        app = self._app
+        app, now = self._app, time.monotonic()
         with app.db.begin() as tx:
             look = self._mind_the_clock(tx)
             for id in documents.bury(tx, max_attempts=app.config.max_attempts):
@@ -230,10 +230,11 @@ class Worker(ClaimLoop[Claim]):
                 metrics.stumbled("worker", "worker_died", id)
                 _count("failed", "worker_died")
             wait = documents.next_due_in(tx)
-            doomed = documents.doomed_blobs(tx, 1, but=self._kept)
+            kept = self._kept if now < self._kept_until else ()
+            doomed = documents.doomed_blobs(tx, 1, but=kept)
             reembed_wanted = missing_vectors.wanted(tx)
         self._last_look = look
-        stray = self._strays is None or (self._strays and time.monotonic() > self._sweep_at)
+        stray = self._strays is None or (self._strays and now > self._sweep_at)
         if (doomed or stray) and (self._cleaning is None or not self._cleaning.is_alive()):
             # A daemon, too: a store that hangs holds up nothing else.
             self._cleaning = threading.Thread(target=self._clean, name="files", daemon=True)
@@ -252,7 +253,7 @@ class Worker(ClaimLoop[Claim]):
         """Files whose document is gone, and those that never had one."""
         app, now = self._app, time.monotonic()
         with enduring(LOG):
-            if now > self._kept_until:
+            if now >= self._kept_until:
                 self._kept, self._kept_until = [], now + SECOND_LOOK.total_seconds()
             self._kept += delete_doomed(app.db, app.blobs, but=self._kept).kept
             if self._strays is None:

@@ -20,7 +20,7 @@ from recollect.app import App
 from recollect.blobs import FolderBlobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
-from recollect.errors import HeldOff, LeaseLost, Permanent, Transient, Unavailable
+from recollect.errors import HeldOff, LeaseLost, Permanent, Transient, Unavailable, Undeletable
 from recollect.extract import Sandbox
 from recollect.ingest.pipeline import process
 from recollect.model import (
@@ -895,6 +895,36 @@ def test_a_file_that_the_store_keeps_holds_up_no_other(
             "delete from doomed_blobs where key in (%s, %s) returning key", (kept, free)
         )
         assert [row["key"] for row in left] == [kept]
+
+
+def test_a_file_that_the_store_kept_goes_when_it_is_let_go(
+    own: App, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although no other file is to be deleted meanwhile."""
+    monkeypatch.setattr(processing, "SECOND_LOOK", timedelta())
+    monkeypatch.setattr(processing, "TICK", timedelta(milliseconds=50))
+    store = LockedOnce(tmp_path)
+    key = blobs.new_key(tenant.id, b"locked")
+    store.put(key, b"locked")
+    with own.db.begin() as tx:
+        tx.execute("insert into doomed_blobs (key) values (%s)", (key,))
+
+    with running(replace(own, blobs=store)):
+        eventually(lambda: not store.has(key))
+
+
+class LockedOnce(FolderBlobs):
+    """Keeps the first file that it is to delete, the first time."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._locked = True
+
+    def delete(self, key: str) -> None:
+        if self._locked:
+            self._locked = False
+            raise Undeletable("locked")
+        super().delete(key)
 
 
 def test_a_lease_that_ran_out_under_a_worker_is_held_anew_by_it(own: App, tenant: Tenant) -> None:
