@@ -28,6 +28,8 @@ PER_KEY = 12
 """… and of one key."""
 UPLOADS = 6
 """… and of these, uploads: a bucket that hangs holds each for half a minute."""
+UPLOADS_KEY = 4
+"""… and of one key, whose line may be slow."""
 DOWNLOADS = 12
 """Files that a process hands out at once, to those who have their addresses."""
 MOST_WAITING = 500
@@ -51,7 +53,7 @@ class RequestTurns:
     async def upload(self, key: Key) -> AsyncGenerator[None]:
         """`turn`, of which uploads leave some to other requests. Raises Unavailable."""
         async with (
-            self._place(f"uploads of key {key.id}", UPLOADS),
+            self._place(f"uploads of key {key.id}", UPLOADS_KEY),
             self._place(f"uploads of org {key.org.id}", UPLOADS),
             self.turn(key),
         ):
