@@ -41,11 +41,16 @@ def check_server(session: psycopg.Connection[Any]) -> None:
         )
 
 
-def check_pooler(url: str) -> None:
+def check_pooler(url: str, patience: float | None = None) -> None:
     """Raises SetupError where each transaction gets any session of the server. One connection would
     run what another has prepared, and answer what nobody asked; locks and notices would be lost.
+
+    `patience`: how many seconds each of two connections may take, if not as long as any.
     """
-    with connect(psycopg.Connection, url) as one, connect(psycopg.Connection, url) as other:
+    with (
+        connect(psycopg.Connection, url, patience=patience) as one,
+        connect(psycopg.Connection, url, patience=patience) as other,
+    ):
         if not are_apart(one, other):
             raise SetupError(
                 "the pooler before the database gives each transaction any session of the server"
@@ -56,8 +61,9 @@ def check_pooler(url: str) -> None:
 
 def are_apart(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> bool:
     """Whether each of two connections keeps a session of its own."""
-    pids = [_pid(session) for session in (one, other, one, other)]
-    return pids[0] != pids[1] and pids[:2] == pids[2:]
+    # A pooler that gives its sessions in turn, and has two, would fit the same order twice.
+    pids = [_pid(session) for session in (one, other, other, one)]
+    return pids[0] != pids[1] and pids == pids[::-1]
 
 
 def _pid(session: psycopg.Connection[Any]) -> int:

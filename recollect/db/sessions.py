@@ -48,11 +48,17 @@ Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
 
 
 def connect(
-    kind: type[Connection], url: str, settings: Mapping[str, str] = NO_MORE, **more: Any
+    kind: type[Connection],
+    url: str,
+    settings: Mapping[str, str] = NO_MORE,
+    *,
+    patience: float | None = None,
+    **more: Any,
 ) -> Connection:
-    """A session in autocommit, settled; the caller closes it. `more` goes to psycopg."""
+    """A session in autocommit, settled; the caller closes it. It may take `patience`
+    seconds, else `CONNECT_TIMEOUT`; `more` goes to psycopg."""
     session = kind.connect(
-        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url), **more
+        url, autocommit=True, connect_timeout=int(patience or CONNECT_TIMEOUT), **line(url), **more
     )
     try:
         settle(session, settings)
