@@ -319,17 +319,10 @@ def _sweep(db: Database) -> None:
 
 
 def _remove_doomed(db: Database, store: Blobs) -> FileDeletion:
-    gone, kept = list[str](), list[str]()
-    while True:
-        with db.begin() as tx:
-            # Asked again after the last file: a backup may have begun meanwhile.
-            if not documents.blobs_may_go(tx):
-                raise Transient("a backup copies files; purge again when it is complete")
-            if not documents.doomed_blobs(tx, 1, but=kept):
-                return FileDeletion(gone, kept)
-        done = delete_doomed(db, store, but=kept)
-        gone += done.gone
-        kept += done.kept
+    done = delete_doomed(db, store)
+    if done.held:
+        raise Transient("a backup copies files; purge again when it is complete")
+    return done
 
 
 def _strays(db: Database, store: Blobs) -> list[str]:

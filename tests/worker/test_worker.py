@@ -906,11 +906,35 @@ def test_a_file_that_the_store_kept_goes_when_it_is_let_go(
     store = LockedOnce(tmp_path)
     key = blobs.new_key(tenant.id, b"locked")
     store.put(key, b"locked")
-    with own.db.begin() as tx:
-        tx.execute("insert into doomed_blobs (key) values (%s)", (key,))
+    doom(own, key)
 
     with running(replace(own, blobs=store)):
         eventually(lambda: not store.has(key))
+
+
+def test_a_file_that_the_store_keeps_is_asked_for_once_an_hour(
+    own: App, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is deleted meanwhile: there may be many such files."""
+    monkeypatch.setattr(processing, "TICK", timedelta(milliseconds=50))
+    store = LockedOnce(tmp_path)
+    locked, free = (blobs.new_key(tenant.id, name) for name in (b"locked", b"free"))
+    store.put(locked, b"locked")
+    store.put(free, b"free")
+    with running(replace(own, blobs=store)):
+        doom(own, locked)
+        eventually(lambda: store.asked == [locked])
+        doom(own, free)
+        eventually(lambda: not store.has(free))
+
+    assert store.asked == [locked, free]
+    with own.db.begin() as tx:
+        documents.forget_blobs(tx, [locked])
+
+
+def doom(app: App, key: str) -> None:
+    with app.db.begin() as tx:
+        tx.execute("insert into doomed_blobs (key) values (%s)", (key,))
 
 
 class LockedOnce(FolderBlobs):
@@ -918,11 +942,11 @@ class LockedOnce(FolderBlobs):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._locked = True
+        self.asked: list[str] = []
 
     def delete(self, key: str) -> None:
-        if self._locked:
-            self._locked = False
+        self.asked.append(key)
+        if len(self.asked) == 1:
             raise Undeletable("locked")
         super().delete(key)
 
