@@ -49,6 +49,10 @@ class RequestTurns:
         self._places: dict[str, asyncio.Semaphore] = {}
         self._known = Counter[str]()
 
+    def of(self, scope: Scope, key: Key) -> AbstractAsyncContextManager[None]:
+        """A turn for a request, as its kind is. Raises Unavailable when none came in time."""
+        return self.upload(key) if _sends_file(scope) else self.turn(key)
+
     @asynccontextmanager
     async def upload(self, key: Key) -> AsyncGenerator[None]:
         """`turn`, of which uploads leave some to other requests. Raises Unavailable."""
@@ -112,7 +116,7 @@ class InTurn:
         elif _lasts(scope):
             scope["state"]["turn"] = partial(self._turns.turn, key)
         else:
-            place = self._turns.upload(key) if _sends_file(scope) else self._turns.turn(key)
+            place = self._turns.of(scope, key)
         async with AsyncExitStack() as held:
             try:
                 await held.enter_async_context(place)
