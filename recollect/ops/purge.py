@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -284,7 +285,7 @@ def _keeper(db: Database, session: Tx, data_dir: Path) -> Generator[Tx]:
 
 
 @contextmanager
-def _connected(url: str, **more: str) -> Generator[Tx]:
+def _connected(url: str, **more: Any) -> Generator[Tx]:
     lock_timeout = str(int(LOCK_WAIT.total_seconds() * 1000))
     with (
         judging(),
