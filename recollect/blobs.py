@@ -101,6 +101,8 @@ class FileDeletion:
     gone: Sequence[str]
     kept: Sequence[str]
     """what the store does not let go"""
+    held: bool = False
+    """whether some stay for a backup that copies files"""
 
 
 def delete_all(store: Blobs, keys: Iterable[str]) -> FileDeletion:

@@ -117,7 +117,8 @@ async def _told(
 def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
     """The state of what changed since then, oldest first; behind a `gap` if that may not be all."""
     with app.db.begin() as tx:
-        gap = timedelta(milliseconds=max(0.0, db.now(tx).timestamp() * 1000 - since))
+        passed = timedelta(milliseconds=db.now(tx).timestamp() * 1000 - since)
+        gap = max(passed, timedelta())
         query = DocumentQuery(
             tags=tags,
             touched_within=min(gap, LONGEST_GAP) + MARGIN,
@@ -128,6 +129,8 @@ def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
         # What left the tags that a stream is limited to is noted nowhere.
         limited = bool(tags) or tenant.tags is not None
         lost = limited or documents.deleted_within(tx, tenant.id, gap + MARGIN)
+    # An event from ahead: the clock was set back, and how long ago that was nobody knows.
+    lost = lost or passed < timedelta()
     more = lost or page.total > len(page.items) or gap > LONGEST_GAP
     told = [_state(document, app.config.status_words) for document in reversed(page.items)]
     return ["event: gap\ndata: {}\n\n", *told] if more else told

@@ -28,6 +28,8 @@ PER_KEY = 12
 """… and of one key."""
 UPLOADS = 6
 """… and of these, uploads: a bucket that hangs holds each for half a minute."""
+UPLOADS_KEY = 4
+"""… and of one key, whose line may be slow."""
 DOWNLOADS = 12
 """Files that a process hands out at once, to those who have their addresses."""
 MOST_WAITING = 500
@@ -47,11 +49,15 @@ class RequestTurns:
         self._places: dict[str, asyncio.Semaphore] = {}
         self._known = Counter[str]()
 
+    def of(self, scope: Scope, key: Key) -> AbstractAsyncContextManager[None]:
+        """A turn for a request, as its kind is. Raises Unavailable when none came in time."""
+        return self.upload(key) if _sends_file(scope) else self.turn(key)
+
     @asynccontextmanager
     async def upload(self, key: Key) -> AsyncGenerator[None]:
         """`turn`, of which uploads leave some to other requests. Raises Unavailable."""
         async with (
-            self._place(f"uploads of key {key.id}", UPLOADS),
+            self._place(f"uploads of key {key.id}", UPLOADS_KEY),
             self._place(f"uploads of org {key.org.id}", UPLOADS),
             self.turn(key),
         ):
@@ -110,7 +116,7 @@ class InTurn:
         elif _lasts(scope):
             scope["state"]["turn"] = partial(self._turns.turn, key)
         else:
-            place = self._turns.upload(key) if _sends_file(scope) else self._turns.turn(key)
+            place = self._turns.of(scope, key)
         async with AsyncExitStack() as held:
             try:
                 await held.enter_async_context(place)

@@ -139,7 +139,7 @@ class SignedInPage(PublicPage):
             raise ConflictError("Conflict", ELSEWHERE)
         structlog.contextvars.bind_contextvars(org=key.org.id, key=key.id)
         audit.act_as(key.id, key.org.id)
-        async with request.app.state.turns.turn(key):
+        async with request.app.state.turns.of(request.scope, key):
             return await inner(request)
 
 

@@ -35,7 +35,7 @@ LOOK = timedelta(milliseconds=1)
 CONNECT = timedelta(milliseconds=200)
 """How long a read waits for a connection; the pool goes on connecting meanwhile."""
 PATIENCE = 2  # seconds, the shortest that libpq knows
-"""How long a person waits for one, to hear why it does not come up."""
+"""How long a person, or a start, waits for one, to hear why it does not come up."""
 SILENCE = timedelta(seconds=10)
 """A statement that takes longer is given up, and the primary does it."""
 KNOCK = timedelta(seconds=1)

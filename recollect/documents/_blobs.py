@@ -1,6 +1,7 @@
 """Blobs that nobody names any more."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from recollect.db import Tx
 from recollect.errors import (
@@ -24,15 +25,17 @@ def blobs_may_go(tx: Tx) -> bool:
     return bool(row and row["free"])
 
 
-def doomed_blobs(tx: Tx, limit: int = 100, *, but: Sequence[str] = ()) -> list[str]:
-    """Keys of blobs whose document is gone or has new content, and that may go now; none of those
-    that the store keeps (`but`)."""
+def doomed_blobs(
+    tx: Tx, limit: int = 100, *, after: str = "", since: datetime | None = None
+) -> list[str]:
+    """Keys of blobs whose document is gone or has new content, in their order, and that may go now:
+    those behind `after`, and whose end came no earlier than `since`."""
     if not blobs_may_go(tx):
         return []
     rows = tx.execute(
-        "select key from doomed_blobs where doomed_at < 'infinity' and key <> all(%s)"
-        " order by doomed_at limit %s",
-        (list(but), limit),
+        "select key from doomed_blobs where doomed_at < 'infinity' and key > %s"
+        " and doomed_at >= coalesce(%s, '-infinity'::timestamptz) order by key limit %s",
+        (after, since, limit),
     )
     return [row["key"] for row in rows]
 

@@ -347,8 +347,7 @@ def _stored(
 
 def _take_back(app: App, keys: Sequence[str]) -> None:
     with suppress(Unavailable):  # then they are swept
-        for key in keys:
-            app.blobs.delete(key)
+        blobs.delete_all(app.blobs, keys)
 
 
 class Stopwatch:

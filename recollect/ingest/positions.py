@@ -57,7 +57,7 @@ def locate(extracted: Extracted, chunks: Sequence[Chunk]) -> list[Chunk]:
 def first_question(text: str) -> int:
     """Where the first message of a user begins in a conversation that begins with a `system`
     message, which others begin with as well; else 0."""
-    if not TURN.match(text):
+    if not turns(text):
         return 0
     found = next(find(QUESTION, text), None)
     return found.start() if found else 0

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -284,7 +285,7 @@ def _keeper(db: Database, session: Tx, data_dir: Path) -> Generator[Tx]:
 
 
 @contextmanager
-def _connected(url: str, **more: str) -> Generator[Tx]:
+def _connected(url: str, **more: Any) -> Generator[Tx]:
     lock_timeout = str(int(LOCK_WAIT.total_seconds() * 1000))
     with (
         judging(),
@@ -319,10 +320,10 @@ def _sweep(db: Database) -> None:
 
 
 def _remove_doomed(db: Database, store: Blobs) -> FileDeletion:
-    with db.begin() as tx:
-        if not documents.blobs_may_go(tx):
-            raise Transient("a backup copies files; purge again when it is complete")
-    return delete_doomed(db, store)
+    done = delete_doomed(db, store)
+    if done.held:
+        raise Transient("a backup copies files; purge again when it is complete")
+    return done
 
 
 def _strays(db: Database, store: Blobs) -> list[str]:

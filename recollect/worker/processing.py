@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeGuard
 
 import structlog
 
-from recollect import documents, log, loop
+from recollect import db, documents, log, loop
 from recollect.app import App
 from recollect.db import Tx
 from recollect.errors import (
@@ -98,9 +98,9 @@ class Worker(ClaimLoop[Claim]):
         self._tend_at = 0.0
         self._cleaning: threading.Thread | None = None
         self._strays: set[str] | None = None
-        self._kept: list[str] = []
-        """files that the store does not let go, until it is asked again"""
-        self._kept_until = 0.0
+        self._asked: datetime | None = None
+        """since when no file was asked for; None if the store kept none of those before"""
+        self._all_again = 0.0
         self._sweep_at = 0.0
 
     def key(self, claim: Claim) -> tuple[str, int]:
@@ -222,7 +222,7 @@ class Worker(ClaimLoop[Claim]):
 
     def _tend(self) -> timedelta:
         """Housekeeping between claims; returns how long to wait for the next."""
-        app = self._app
+        app, now = self._app, time.monotonic()
         with app.db.begin() as tx:
             look = self._mind_the_clock(tx)
             for id in documents.bury(tx, max_attempts=app.config.max_attempts):
@@ -230,10 +230,10 @@ class Worker(ClaimLoop[Claim]):
                 metrics.stumbled("worker", "worker_died", id)
                 _count("failed", "worker_died")
             wait = documents.next_due_in(tx)
-            doomed = documents.doomed_blobs(tx, 1, but=self._kept)
+            doomed = documents.doomed_blobs(tx, 1, since=self._since(now))
             reembed_wanted = missing_vectors.wanted(tx)
         self._last_look = look
-        stray = self._strays is None or (self._strays and time.monotonic() > self._sweep_at)
+        stray = self._strays is None or (self._strays and now > self._sweep_at)
         if (doomed or stray) and (self._cleaning is None or not self._cleaning.is_alive()):
             # A daemon, too: a store that hangs holds up nothing else.
             self._cleaning = threading.Thread(target=self._clean, name="files", daemon=True)
@@ -248,13 +248,23 @@ class Worker(ClaimLoop[Claim]):
             return TICK
         return min(TICK, max(wait, timedelta(milliseconds=20)))
 
+    def _since(self, now: float) -> datetime | None:
+        """Files that were to be deleted before, and that the store keeps, are asked for again after
+        a while only: they may be many."""
+        return self._asked if now < self._all_again else None
+
     def _clean(self) -> None:
         """Files whose document is gone, and those that never had one."""
         app, now = self._app, time.monotonic()
         with enduring(LOG):
-            if now > self._kept_until:
-                self._kept, self._kept_until = [], now + SECOND_LOOK.total_seconds()
-            self._kept += delete_doomed(app.db, app.blobs, but=self._kept).kept
+            since = self._since(now)
+            with app.db.begin() as tx:
+                began = db.now(tx)
+            done = delete_doomed(app.db, app.blobs, since=since)
+            if since is None:
+                self._all_again = now + SECOND_LOOK.total_seconds()
+            if not done.held:
+                self._asked = began if since or done.kept else None
             if self._strays is None:
                 self._strays = stray_blobs(app)
                 self._sweep_at = now + SECOND_LOOK.total_seconds()

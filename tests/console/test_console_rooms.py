@@ -818,3 +818,30 @@ def test_who_is_signed_in_takes_turns_and_has_so_many_streams(app: App, org: Org
             assert (refused.status_code, len(streams)) == (429, STREAMS_OF_A_KEY)
 
     asyncio.run(run())
+
+
+def test_files_that_are_added_here_leave_places_as_other_uploads_do(app: App, org: Org):
+    made, secret = new_key(app, org)
+
+    async def run() -> None:
+        web = create_app(app)
+        console.add_to(web)
+        transport = httpx.ASGITransport(web)
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+            AsyncExitStack() as held,
+        ):
+            form = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
+            await http.post("/console/login", data={"key": secret}, headers=form)
+            for _ in range(turns.UPLOADS_KEY):
+                await held.enter_async_context(web.state.turns.upload(made))
+            sent = {"file": ("herons.txt", b"Herons wade.", "text/plain")}
+            upload = asyncio.create_task(http.post("/console/add", files=sent, headers=form))
+            while web.state.turns._known[f"uploads of key {made.id}"] == turns.UPLOADS_KEY:
+                assert not upload.done()
+                await asyncio.sleep(0)
+            assert (await http.get("/console/search")).status_code == 200
+            await held.aclose()
+            assert (await upload).status_code == 303
+
+    asyncio.run(run())

@@ -826,6 +826,7 @@ def test_a_note_has_the_title_of_its_front_matter_or_begins_after_it(
         "---\ntags: [a]\n---\n\n## They wade.": "They wade.",
         "---\ntags: [a]\n---\n": "tags: [a]",
         "---\n\nThey wade.\n\n---\n\ntitle: no": "They wade.",
+        "system of locks: see\n\nThe weir.\n\nuser fees: none": "system of locks: see",
     }
     ids = [add(client, note) for note in notes]
     drain(app)

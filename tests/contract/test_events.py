@@ -205,6 +205,15 @@ def test_who_comes_back_hears_of_a_gap_if_something_may_be_gone(
         assert next(foreign)["of id"] == theirs
 
 
+def test_who_comes_back_after_the_clock_was_set_back_hears_of_a_gap(client: httpx.Client, app: App):
+    id = add(client, "one")
+    drain(app)
+
+    with listening(client, last=str(int(time.time() * 1000) + 3_600_000)) as events:
+        assert next(events)["event"] == "gap"
+        assert next(events)["of id"] == id
+
+
 def test_who_comes_back_to_a_machine_whose_clock_is_behind_misses_nothing(
     client: httpx.Client, app: App, db: Database, monkeypatch: pytest.MonkeyPatch
 ):

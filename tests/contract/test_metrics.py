@@ -18,13 +18,13 @@ from starlette.testclient import TestClient
 from bench.ground import PROJECT
 from recollect import documents
 from recollect.app import App
-from recollect.blobs import open_blobs
+from recollect.blobs import FolderBlobs, open_blobs
 from recollect.cli.api import website
 from recollect.config import Config
 from recollect.db import Database
 from recollect.db.server_roles import SERVICE
 from recollect.documents import DocumentQuery, NewDocument
-from recollect.errors import Unavailable
+from recollect.errors import Unavailable, Undeletable
 from recollect.extract import Sandbox
 from recollect.model import DocumentId, Org, Scope, Tenant, random_id
 from recollect.ops import canary, readiness
@@ -397,6 +397,20 @@ def test_a_store_of_files_that_fails_turns_ready_red(
     answer = client.get("/ready")
     assert answer.status_code == 503
     assert "blob folder" in answer.json()["reason"]
+
+
+def test_a_store_that_lets_no_file_go_is_no_reason_to_turn_ready_red(
+    working: None, app: App, tmp_path: Path
+):
+    """As a bucket that locks files for a time: it takes what is uploaded."""
+    locking = replace(app, blobs=LockingBlobs(tmp_path))
+
+    assert maintenance.send_canary(locking, threading.Event()) is True
+
+
+class LockingBlobs(FolderBlobs):
+    def delete(self, key: str) -> None:
+        raise Undeletable(f"{key} is locked")
 
 
 def test_one_that_was_cut_off_is_cleaned_up_by_the_next(working: None, app: App, db: Database):

@@ -134,6 +134,27 @@ def test_uploads_leave_places_to_what_else_their_key_asks_for():
     asyncio.run(run())
 
 
+def test_uploads_of_one_key_leave_places_to_those_of_the_others():
+    """As over a slow line, where each lasts for minutes."""
+
+    async def run() -> None:
+        slow = Slow()
+        app = InTurn(slow, RequestTurns())
+        form, path = b"multipart/form-data; boundary=x", "/v3/documents/file"
+        many = [
+            asyncio.create_task(ask(app, key("o", "slow"), path=path, kind=form)) for _ in range(50)
+        ]
+        await slow.until(lambda: len(slow.at_work) == turns.UPLOADS_KEY)
+        other = asyncio.create_task(ask(app, key("o", "other"), path=path, kind=form))
+        await slow.until(lambda: len(slow.at_work) == turns.UPLOADS_KEY + 1)
+        slow.go.set()
+
+        assert await other == 200
+        assert set(await asyncio.gather(*many)) == {200}
+
+    asyncio.run(run())
+
+
 def test_files_that_are_handed_out_leave_places_to_all_others():
     async def run() -> None:
         slow = Slow()

@@ -7,6 +7,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Generator
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -303,3 +304,22 @@ def test_two_connections_with_one_session_are_not_apart(database_url: str):
     ):
         assert are_apart(one, other)
         assert not are_apart(one, one)
+
+
+def test_a_pooler_that_gives_two_sessions_in_turn_keeps_none_apart(database_url: str):
+    with (
+        connect(psycopg.Connection, database_url) as one,
+        connect(psycopg.Connection, database_url) as other,
+    ):
+        pooled: Any = InTurns(one, other)
+        assert not are_apart(pooled, pooled)
+
+
+class InTurns:
+    """Each statement goes to the session that waits longest."""
+
+    def __init__(self, *sessions: psycopg.Connection[Any]) -> None:
+        self._sessions = cycle(sessions)
+
+    def cursor(self, **how: Any) -> psycopg.Cursor[Any]:
+        return next(self._sessions).cursor(**how)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from recollect.app import App, index_identity
 from recollect.cli import app as cli
-from recollect.db import Database, ReplicaState, Tx, migrate, replicas
+from recollect.db import Database, ReplicaState, Tx, migrate, replicas, sessions
 from recollect.db.embedded import Embedded
 from recollect.db.replicas import Replicated
 from recollect.index import vector_index
@@ -426,6 +426,22 @@ def test_nobody_waits_for_a_replica_that_takes_up_connections_and_is_silent(shar
         assert refusal is not None
         assert "timeout" in refusal
         assert set(threading.enumerate()) - before  # what still connects was not waited for
+
+
+def test_a_silent_replica_holds_up_a_start_no_longer_than_a_look(
+    shared: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    """However long others wait for a connection."""
+    monkeypatch.setattr(sessions, "CONNECT_TIMEOUT", 3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://somebody:secret@127.0.0.1:{silent.getsockname()[1]}/recollect"
+        db = Replicated(shared.primary.url, [url], size=2, name="test")
+        start = threading.Thread(target=db.open, daemon=True)
+        start.start()
+        start.join(60)
+
+        assert not start.is_alive()
+        db.close()
 
 
 def test_the_state_of_replicas_is_told_without_secrets(

@@ -32,7 +32,13 @@ from recollect.blobs import NOTE, FolderBlobs
 from recollect.config import Config
 from recollect.db import MIGRATION_LOCK, Database, machines, migrate, scripts
 from recollect.documents import NewDocument
-from recollect.errors import AuthenticationError, NotFoundError, SetupError, Unavailable
+from recollect.errors import (
+    AuthenticationError,
+    NotFoundError,
+    SetupError,
+    Unavailable,
+    Undeletable,
+)
 from recollect.index import terms, vector_index
 from recollect.memories import finding, memories, reading, records
 from recollect.model import (
@@ -405,6 +411,42 @@ def test_a_file_that_was_lost_before_is_named_and_stops_nothing(
     assert made.manifest.missing == [lost]
     load(tmp_path / "b.zip", empty_database(), tmp_path / "there")
     assert FolderBlobs(tmp_path / "there").get(kept) == b"kept"
+
+
+def test_a_restore_that_fails_over_a_store_that_keeps_files_says_why_it_failed(
+    new_place: Callable[..., App], empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """And takes back what the store lets go."""
+    app = new_place()
+    tenant = new_org(app)
+    for name in (b"one", b"two", b"three"):
+        upload(app, tenant, name)
+    save(app, tmp_path / "b.zip")
+    there = tmp_path / "there"
+
+    with Archive(tmp_path / "b.zip") as archive, pytest.raises(Unavailable, match="No space left"):
+        backup.restore(archive, empty_database(), KeepsTheFirst(there, used=True))
+
+    assert len([path for path in there.rglob("*") if path.is_file() and path.name != NOTE]) == 1
+
+
+class KeepsTheFirst(FolderBlobs):
+    """Takes two files, and does not let the first one go."""
+
+    def __init__(self, root: Path, *, used: bool) -> None:
+        super().__init__(root, used=used)
+        self._taken: list[str] = []
+
+    def put(self, key: str, data: bytes) -> None:
+        if len(self._taken) == 2:
+            raise Unavailable("cannot write to the blob folder: No space left on device")
+        super().put(key, data)
+        self._taken.append(key)
+
+    def delete(self, key: str) -> None:
+        if key == self._taken[0]:
+            raise Undeletable(f"{key} is locked")
+        super().delete(key)
 
 
 def test_a_file_that_was_damaged_before_is_named_and_stops_no_restore(

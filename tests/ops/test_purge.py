@@ -29,7 +29,7 @@ from psycopg import sql
 
 from recollect import documents
 from recollect.app import App, index_identity
-from recollect.blobs import new_key, open_blobs
+from recollect.blobs import FolderBlobs, new_key, open_blobs
 from recollect.db import Database
 from recollect.db.embedded import Embedded
 from recollect.documents import DocumentChange, NewDocument, text_content
@@ -573,6 +573,38 @@ def test_a_backup_that_copies_files_is_waited_for(mine: App) -> None:
         other.execute("select pg_advisory_lock(hashtextextended('recollect.blobs', 0))")
         with pytest.raises(Transient, match="a backup copies files"):
             purge.purge(mine.db, mine.blobs, mine.config.data_dir)
+
+
+def test_no_receipt_is_complete_where_a_backup_began_between_two_files(
+    mine: App, owner: Tenant, tmp_path: Path
+) -> None:
+    """Its files stay until the backup is complete, and only 100 are asked for at a time."""
+    id = written(mine, owner, noise(20))
+    keys = [new_key(owner.id, bytes([number])) for number in range(101)]
+    with mine.db.begin() as tx:
+        documents.delete(tx, owner, [id])
+        tx.execute("insert into doomed_blobs (key) select unnest(%s::text[])", (keys,))
+    with psycopg.connect(mine.db.url, autocommit=True) as backup:
+        store = HeldAtTheFirst(tmp_path, backup)
+        with pytest.raises(Transient, match="a backup copies files"):
+            purge.purge(mine.db, store, mine.config.data_dir)
+
+    with mine.db.begin() as tx:
+        [receipt] = purge.receipts(tx, id)
+    assert receipt.purged_at is None
+    assert purge.purge(mine.db, mine.blobs, mine.config.data_dir).files == 1
+
+
+class HeldAtTheFirst(FolderBlobs):
+    """A backup begins to copy files while the first one is deleted."""
+
+    def __init__(self, root: Path, backup: psycopg.Connection[Any]) -> None:
+        super().__init__(root)
+        self._backup = backup
+
+    def delete(self, key: str) -> None:
+        super().delete(key)
+        self._backup.execute("select pg_advisory_lock(hashtextextended('recollect.blobs', 0))")
 
 
 def test_the_service_purges_by_itself(mine: App, owner: Tenant) -> None:

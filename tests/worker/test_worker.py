@@ -20,7 +20,7 @@ from recollect.app import App
 from recollect.blobs import FolderBlobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument
-from recollect.errors import HeldOff, LeaseLost, Permanent, Transient, Unavailable
+from recollect.errors import HeldOff, LeaseLost, Permanent, Transient, Unavailable, Undeletable
 from recollect.extract import Sandbox
 from recollect.ingest.pipeline import process
 from recollect.model import (
@@ -895,6 +895,60 @@ def test_a_file_that_the_store_keeps_holds_up_no_other(
             "delete from doomed_blobs where key in (%s, %s) returning key", (kept, free)
         )
         assert [row["key"] for row in left] == [kept]
+
+
+def test_a_file_that_the_store_kept_goes_when_it_is_let_go(
+    own: App, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although no other file is to be deleted meanwhile."""
+    monkeypatch.setattr(processing, "SECOND_LOOK", timedelta())
+    monkeypatch.setattr(processing, "TICK", timedelta(milliseconds=50))
+    store = LockedOnce(tmp_path)
+    key = blobs.new_key(tenant.id, b"locked")
+    store.put(key, b"locked")
+    doom(own, key)
+
+    with running(replace(own, blobs=store)):
+        eventually(lambda: not store.has(key))
+
+
+def test_a_file_that_the_store_keeps_is_asked_for_once_an_hour(
+    own: App, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is deleted meanwhile: there may be many such files."""
+    monkeypatch.setattr(processing, "TICK", timedelta(milliseconds=50))
+    store = LockedOnce(tmp_path)
+    locked, free = (blobs.new_key(tenant.id, name) for name in (b"locked", b"free"))
+    store.put(locked, b"locked")
+    store.put(free, b"free")
+    with running(replace(own, blobs=store)):
+        doom(own, locked)
+        eventually(lambda: store.asked == [locked])
+        doom(own, free)
+        eventually(lambda: not store.has(free))
+
+    assert store.asked == [locked, free]
+    with own.db.begin() as tx:
+        documents.forget_blobs(tx, [locked])
+
+
+def doom(app: App, key: str) -> None:
+    with app.db.begin() as tx:
+        tx.execute("insert into doomed_blobs (key) values (%s)", (key,))
+
+
+class LockedOnce(FolderBlobs):
+    """Keeps the first file that it is to delete, the first time."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[str] = []
+
+    def delete(self, key: str) -> None:
+        self.asked.append(key)
+        if len(self.asked) == 1:
+            raise Undeletable("locked")
+        super().delete(key)
 
 
 def test_a_lease_that_ran_out_under_a_worker_is_held_anew_by_it(own: App, tenant: Tenant) -> None:

@@ -25,7 +25,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import documents
 from recollect.app import App, index_identity
-from recollect.blobs import new_key
+from recollect.blobs import delete_all, new_key
 from recollect.db import Tx
 from recollect.errors import Refused, RequestError, SetupError, Unavailable
 from recollect.index import terms
@@ -481,7 +481,7 @@ class _Carrier:
 
     def _take_back(self, content: Content) -> None:
         if content.blob is not None:
-            self._app.blobs.delete(content.blob.key)
+            delete_all(self._app.blobs, [content.blob.key])
 
     def _count(self, **more: int) -> None:
         held = {name: getattr(self.brought, name) + n for name, n in more.items()}

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from recollect import db
-from recollect.blobs import KEY, Blobs, is_whole
+from recollect.blobs import KEY, Blobs, delete_all, is_whole
 from recollect.db import MIGRATION_LOCK, Tx, citus, machines
 from recollect.db.server_check import check_server, have_vectors
 from recollect.errors import Permanent, SetupError, Unavailable
@@ -126,10 +126,9 @@ class _Brought:
         self._made = self._blobs.begin()
 
     def take_back(self) -> None:
-        """Delete all of it, and the store if this restore made it."""
-        for key in self.keys:
-            self._blobs.delete(key)
-        if self._made:
+        """Delete all of it that the store lets go, and the store if this restore made it."""
+        done = delete_all(self._blobs, self.keys)
+        if self._made and len(done.gone) == len(self.keys):
             self._blobs.end()
 
 
