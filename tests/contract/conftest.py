@@ -139,4 +139,4 @@ def stranger(db: Database, with_key: Callable[[str], httpx.Client]) -> Generator
 @pytest.fixture
 def moments_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh token that is used again is not used at the same moment."""
-    monkeypatch.setattr(assistants, "TOGETHER", timedelta())
+    monkeypatch.setattr(assistants, "TOGETHER", timedelta(minutes=-1))

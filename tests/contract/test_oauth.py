@@ -431,7 +431,7 @@ def test_calls_under_way_when_the_access_token_ends_renew_it_each(
     assert all(opens(person.http, pair["access_token"]) for pair in pairs)
     next_pair = person.refreshes(pairs[0]["refresh_token"]).json()
     assert opens(person.http, next_pair["access_token"])
-    monkeypatch.setattr(assistants, "TOGETHER", timedelta())
+    monkeypatch.setattr(assistants, "TOGETHER", timedelta(minutes=-1))
     # Later it is somebody else who has it.
     is_refused(person.refreshes(old), "invalid_grant")
     assert not any(opens(person.http, pair["access_token"]) for pair in [*pairs, next_pair])
