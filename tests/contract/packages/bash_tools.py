@@ -34,29 +34,29 @@ async def main() -> None:
         assert ran.exit_code == 0, (command, ran)
         return ran.stdout
 
-    await told("mkdir -p /work/deep && echo 'The heron fishes at dawn.' > /work/heron.md")
-    await told("echo 'Deep water.' > /work/deep/ä.md; echo 'Of boats.' > /work2.md")
-    assert await told("echo 'It flies.' >> /work/heron.md; cat /work/heron.md") == (
+    await told("mkdir -p /notes/deep && echo 'The heron fishes at dawn.' > /notes/heron.md")
+    await told("echo 'Deep water.' > /notes/deep/ä.md; echo 'Of boats.' > /notes2.md")
+    assert await told("echo 'It flies.' >> /notes/heron.md; cat /notes/heron.md") == (
         "The heron fishes at dawn.\nIt flies.\n"
     )
-    await told("sed -i 's/dawn/noon/' /work/heron.md")
+    await told("sed -i 's/dawn/noon/' /notes/heron.md")
     settled(TAG)
-    for where in ("", " /work/", " /work/heron.md"):
-        assert "/work/heron.md:The heron fishes at noon." in await told(f"sgrep heron{where}")
-    assert await told("sgrep heron /work2.md") == ""
-    await told("cp -r /work /copy; mv /copy /kept; mv /work/heron.md /heron.md; rm -r /work")
+    for where in ("", " /notes/", " /notes/heron.md"):
+        assert "/notes/heron.md:The heron fishes at noon." in await told(f"sgrep heron{where}")
+    assert await told("sgrep heron /notes2.md") == ""
+    await told("cp -r /notes /copy; mv /copy /kept; mv /notes/heron.md /heron.md; rm -r /notes")
     assert "no memories" in await told("cat /profile.md")
     await first.configure_memory_paths(["/kept/"])
     settled(TAG)
 
     second = (await session()).bash
     files = set((await told("find / -type f", second)).split()) - {"/"}
-    kept = {"/kept/heron.md", "/kept/deep/ä.md", "/heron.md", "/work2.md"}
+    kept = {"/kept/heron.md", "/kept/deep/ä.md", "/heron.md", "/notes2.md"}
     assert files == {*kept, "/profile.md"}, files
     assert "The heron fishes at noon.\nIt flies." in await told("cat /heron.md", second)
     await told("rm -r /kept /heron.md", second)
     listed = http.post("/v3/documents/list", json={"containerTags": [TAG]}).json()["memories"]
-    assert [one["filepath"] for one in listed] == ["/work2.md"], listed
+    assert [one["filepath"] for one in listed] == ["/notes2.md"], listed
 
 
 asyncio.run(main())
