@@ -167,7 +167,7 @@ class Service:
 
     def unused(self, tags: Sequence[str] | None) -> str:
         """`; no document has the tag a` for the first such of the tags, without those that stand
-        for several (`team:*`); empty if there is none."""
+        for several (`team:*`); empty if documents have all of them."""
         for tag in tags or ():
             if tag.endswith("*"):
                 continue

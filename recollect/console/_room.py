@@ -396,7 +396,8 @@ def error_page(
 
 
 def until(app: App, written: str) -> datetime | None:
-    """When what a form says ends that is written in it; None: never. Raises BadRequestError."""
+    """The time that a field of a form names as the end of something; None if the field is empty,
+    which means never. Raises BadRequestError."""
     if not written.strip():
         return None
     with app.db.begin() as tx:

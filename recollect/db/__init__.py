@@ -536,7 +536,8 @@ def now(tx: Tx) -> datetime:
 
 
 def takes_writes(tx: Tx) -> bool:
-    """Whether the server is no standby, and nobody made it, the database or the role read only."""
+    """Whether the server takes writes: it is not a standby, and no setting of it, the database or
+    the role makes transactions read only."""
     row = tx.execute("select current_setting('transaction_read_only') = 'off' as writes").fetchone()
     assert row is not None
     return row["writes"]

@@ -259,7 +259,7 @@ class Replicated(Database):
     """A primary, and replicas of it that answer reads."""
 
     def __init__(self, url: str, replicas: Sequence[str], *, size: int, name: str) -> None:
-        """Raises SetupError for a replica's URL that is none; so does `open` for a pooler in
+        """Raises SetupError for what is not the URL of a replica. `open` raises it for a pooler in
         transaction mode."""
         super().__init__(url, size=size, name=name)
         self._replicas = [Replica(one, size=size) for one in replicas]

@@ -29,6 +29,7 @@ from recollect.documents import NewDocument
 from recollect.errors import SetupError
 from recollect.events.listener import Notice, watch
 from recollect.model import DocumentId, Plan, Tenant
+from recollect.ops.backup._session import snapshot
 from recollect.orgs import orgs
 from tests.conftest import eventually, free_port
 
@@ -286,8 +287,11 @@ def test_a_pooler_that_gives_each_transaction_any_session_is_refused(
     """Where two connections had prepared statements of one name, each ran the other's."""
     url = theirs("")
     by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    mixing = pooler(url, "transaction")
     with pytest.raises(SetupError, match=r"pool_mode = session"):
-        migrate(pooler(url, "transaction"))
+        migrate(mixing)
+    with pytest.raises(SetupError, match=r"pool_mode = session"), snapshot(mixing):
+        pass
     pooled = pooler(url, "session")
     assert migrate(pooled)
     mixed = Replicated(url, [pooler(url, "transaction")], size=1, name="test")

@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 from recollect import documents
 from recollect.db import MIGRATION_LOCK, Tx, citus
 from recollect.db.faults import judged
+from recollect.db.server_check import check_pooler
 from recollect.db.sessions import connect
 from recollect.errors import SetupError, Unavailable
 
@@ -21,9 +22,11 @@ _PAUSE = Event()
 
 @contextmanager
 def session(url: str) -> Generator[Tx]:
-    """A connection of its own, in autocommit; what goes wrong with it is Unavailable, a refusal
-    or a full disk of the server SetupError."""
+    """A connection of its own, in autocommit, which keeps its locks. What goes wrong with it is
+    Unavailable; a refusal or a full disk of the server, or a pooler that gives each transaction
+    another session, is SetupError."""
     try:
+        check_pooler(url)
         with connect(
             Tx,
             url,
