@@ -35,7 +35,7 @@ from recollect.api import (
     webhooks,
 )
 from recollect.api.edge import Edge, Guesses, Visits
-from recollect.api.openapi import document_errors
+from recollect.api.openapi import serve_openapi
 from recollect.api.room import Room
 from recollect.api.turns import Asking, InTurn, RequestTurns
 from recollect.app import App
@@ -65,7 +65,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
         " clears). Container tags in a query may end in `:*`,"
         " which means any tag that begins so. `/v3/memories…` is an older name of"
         " `/v3/documents…`.",
-        openapi_url="/v3/openapi",
+        openapi_url=None,  # the framework makes the document on the event loop; see below
         docs_url=None,  # the framework's page loads scripts from elsewhere; the console has ours
         redoc_url=None,
         root_path_in_servers=False,
@@ -127,7 +127,7 @@ def create_app(app: App, *, limit: Limit | None = None) -> FastAPI:
     api.add_exception_handler(Permanent, _at_once(errors.unavailable))
     api.add_middleware(InTurn, turns=api.state.turns)
     api.add_middleware(Edge, app=app, limit=limit, state=api.state)
-    document_errors(api, app.config.public_url)
+    serve_openapi(api, app.config.public_url)
     return api
 
 

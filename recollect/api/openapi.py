@@ -6,10 +6,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
+from threading import Lock
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
 
 from recollect.api.edge import ANY_HOST
 
@@ -51,6 +54,9 @@ _ERROR: dict[str, Any] = {
         },
     },
 }
+_BUILDING = Lock()
+_built: dict[str | None, dict[str, Any]] = {}
+"""By address. All that is in it is the same in each service of a process, as the routes are."""
 _FORM = "Body_"
 """Begins what FastAPI calls the model of a form, whose fields are texts."""
 _SENTENCES = {
@@ -65,40 +71,50 @@ _SENTENCES = {
 }
 
 
-def document_errors(api: FastAPI, address: str | None) -> None:
-    """Make `api.openapi()` declare, for every operation, each error that it may answer.
+def serve_openapi(api: FastAPI, address: str | None) -> None:
+    """Answer `/v3/openapi` with `api.openapi()`, which from now on declares, for every operation,
+    each error that it may answer.
 
-    `address` is where others reach the service, if it is known.
+    `address` is where others reach the service, if it is known. The document is made once in a
+    process: that takes half a second of the processor, and strangers may ask for it.
     """
 
     def build() -> dict[str, Any]:
-        if api.openapi_schema is None:
-            schema = get_openapi(
-                title=api.title,
-                version=api.version,
-                summary=api.summary,
-                description=api.description,
-                routes=api.routes,
-                servers=[{"url": address.rstrip("/")}] if address else None,
-            )
-            components = schema.setdefault("components", {}).setdefault("schemas", {})
-            components["Error"] = _ERROR
-            components.pop("HTTPValidationError", None)
-            components.pop("ValidationError", None)
-            meanings = tomllib.loads(
-                files("recollect.api").joinpath("fields.toml").read_text("utf-8")
-            )
-            for name, model in components.items():
-                _explain(name, model, meanings["fields"])
-            for path, item in schema["paths"].items():
-                for operation in item.values():
-                    _declare(operation, is_open=path in ANY_HOST)
-                    _show(operation)
-                    _explain_parameters(operation, meanings["parameters"])
-            api.openapi_schema = schema
+        with _BUILDING:
+            if address not in _built:
+                _built[address] = _document(api, address)
+        api.openapi_schema = _built[address]
         return api.openapi_schema
 
+    def answer(_: Request) -> Response:
+        return JSONResponse(api.openapi())
+
     api.openapi = build
+    api.add_route("/v3/openapi", answer, include_in_schema=False)
+
+
+def _document(api: FastAPI, address: str | None) -> dict[str, Any]:
+    schema = get_openapi(
+        title=api.title,
+        version=api.version,
+        summary=api.summary,
+        description=api.description,
+        routes=api.routes,
+        servers=[{"url": address.rstrip("/")}] if address else None,
+    )
+    components = schema.setdefault("components", {}).setdefault("schemas", {})
+    components["Error"] = _ERROR
+    components.pop("HTTPValidationError", None)
+    components.pop("ValidationError", None)
+    meanings = tomllib.loads(files("recollect.api").joinpath("fields.toml").read_text("utf-8"))
+    for name, model in components.items():
+        _explain(name, model, meanings["fields"])
+    for path, item in schema["paths"].items():
+        for operation in item.values():
+            _declare(operation, is_open=path in ANY_HOST)
+            _show(operation)
+            _explain_parameters(operation, meanings["parameters"])
+    return schema
 
 
 def _declare(operation: dict[str, Any], *, is_open: bool) -> None:
