@@ -12,7 +12,7 @@ WEIGHTS := --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
 EXAMPLES ?= 500
-.PHONY: help run test nightly fuzz change check format bench picture schema lock wheels audit clean
+.PHONY: help run test tests nightly fuzz change check style types format bench picture schema lock wheels audit clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -20,7 +20,11 @@ help: ## show this list
 run: .venv/serving ## install, start the service, print its address and key
 	@$(BIN)/recollect serve
 
-test: check ## install, then lint, types, import contracts and all tests
+test: style ## install, then lint, types, import contracts and all tests
+	@$(MAKE) --no-print-directory -j2 types tests
+
+# The types beside the tests: alone, their one thread takes a minute and leaves a core idle.
+tests: .venv/installed
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 nightly: check ## the same with the long ones: all fuzzing, the clients' own suites
@@ -32,11 +36,15 @@ fuzz: .venv/installed ## fuzz the API for long (EXAMPLES=500 of each operation)
 change: check ## the checks, and the tests of the rooms that this change touches
 	$(BIN)/python -m tests.change -n $(JOBS) --dist worksteal
 
-check: .venv/installed ## format, lint, types, import contracts
+check: style types ## format, lint, types, import contracts
+
+style: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright --threads 2
 	$(BIN)/lint-imports
+
+types: .venv/installed
+	$(BIN)/basedpyright
 
 format: .venv/installed ## put the code into shape
 	$(BIN)/ruff check --fix .

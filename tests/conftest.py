@@ -47,7 +47,7 @@ from recollect.index.vector_index import adopt
 from recollect.inference.transcribe import Listener
 from recollect.model import Org, Plan, Scope, Tenant
 from recollect.ops import verify
-from recollect.orgs import orgs
+from recollect.orgs import audit, orgs
 from tests.fakes import citus, clusters
 from tests.fakes.embedder import WordEmbedder
 
@@ -297,8 +297,10 @@ def db(database_url: str) -> Generator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def plain_log() -> None:
-    """Whatever the test before, or a command that it ran in this process, made of the log."""
+def plain_context() -> None:
+    """Whatever the test before, or a command that it ran in this process, made of the log, and
+    whoever acted there."""
+    audit.act(audit.SERVICE)
     structlog.reset_defaults()
     plain = structlog.dev.ConsoleRenderer(
         colors=False, exception_formatter=structlog.dev.plain_traceback

@@ -28,6 +28,7 @@ from recollect.db import migrate
 from recollect.errors import SetupError
 from recollect.model import Scope
 from tests.conftest import capture_logs
+from tests.house.facts import trees
 
 PACKAGE = Path(recollect.__file__).parent
 BOUNDED = {
@@ -45,10 +46,7 @@ DICE = {
 @cache
 def modules() -> list[tuple[str, Sequence[ast.AST]]]:
     """Name and all nodes of each."""
-    return [
-        (path.relative_to(PACKAGE).as_posix(), list(ast.walk(ast.parse(path.read_text()))))
-        for path in sorted(PACKAGE.rglob("*.py"))
-    ]
+    return [(path, list(ast.walk(tree))) for path, tree in trees().items()]
 
 
 # --- V1: encoding and parsing --------------------------------------------------------------------

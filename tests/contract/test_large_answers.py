@@ -17,6 +17,7 @@ from recollect.documents import DocumentQuery
 from recollect.errors import Unavailable
 from recollect.model import Org, Tenant
 from recollect.worker.processing import drain
+from tests.conftest import plain_client
 from tests.contract.calls import add, get, refused
 
 LARGE = 6_000_000
@@ -133,8 +134,8 @@ def test_many_large_answers_at_once_are_right_or_asked_to_come_again(
     client: httpx.Client, app: App, large: list[str], live_url: str
 ):
     def ask(n: int) -> int:
-        with httpx.Client(headers=client.headers, timeout=60) as own:
-            answer = own.get(f"{live_url}/v3/documents/{large[1 + n % 3]}")
+        with plain_client(live_url, client.headers) as own:
+            answer = own.get(f"/v3/documents/{large[1 + n % 3]}")
             if answer.status_code == 200:
                 assert len(answer.json()["content"]) == LARGE
             else:

@@ -61,7 +61,8 @@ async def over_http(
     url: str, key: str, *, tag: str | None = None, mode: str = "auto"
 ) -> AsyncGenerator[Client]:
     headers = {"Authorization": f"Bearer {key}", **({"X-Recollect-Tag": tag} if tag else {})}
-    async with httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http:
+    bare = httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False, verify=False)
+    async with bare as http:
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
         async with Client(transport, mode=mode) as client:
             yield client

@@ -52,7 +52,10 @@ def _client(stack: ExitStack, folder: Path, shared: dict[str, str]) -> httpx.Cli
     def answers() -> bool:
         assert process.poll() is None, (folder / "api.log").read_text()
         try:
-            return httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code == 200
+            return (
+                httpx.get(f"{url}/health", timeout=5, trust_env=False, verify=False).status_code
+                == 200
+            )
         except httpx.TransportError:
             return False
 

@@ -15,7 +15,7 @@ from recollect.cli import _wire
 from recollect.cli._process import listen
 from recollect.config import Config
 from tests.chaos.test_crash import children, part_of
-from tests.conftest import Service, eventually, free_port
+from tests.conftest import Service, eventually, free_port, plain_client
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 FULL = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -165,7 +165,8 @@ def test_who_waits_longest_makes_room_and_others_are_served(live_url: str):
             with suppress(ConnectionError):
                 line.sendall(HALF)
         for _ in range(20):
-            assert httpx.get(f"{live_url}/health", trust_env=False).status_code == 200
+            with plain_client(live_url, {}) as client:
+                assert client.get("/health").status_code == 200
         assert sum(rest(line) == b"" for line in halves[:30]) == 30
     finally:
         for line in halves:

@@ -203,7 +203,7 @@ def test_a_replica_that_is_killed_costs_no_answer_and_serves_again(shared: Clust
                 killed.kill()
                 seen = len(answers)
                 eventually(lambda: len(answers) > seen + 8)  # noqa: B023
-                assert shared.standings()[0].state == "away"
+                eventually(lambda: shared.standings()[0].state == "away")
                 killed.start()
                 eventually(shared.all_serve)
                 before = shared.standings()[0].served

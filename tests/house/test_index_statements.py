@@ -3,20 +3,17 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import recollect
+from tests.house.facts import sources, trees
 
-ROOT = Path(recollect.__file__).parent
 ROOMS = {"db", "documents", "index", "memories", "ops", "search", "torture"}
 _NAMED = re.compile(
     r"\b(?:from|join|insert into|update|table|copy)\s+(?:only\s+)?(?:entries|chunks)\b(?! of)"
 )
 
 
-def statements(path: Path) -> Iterator[str]:
+def statements(tree: ast.Module) -> Iterator[str]:
     """Texts that are no docstrings."""
-    tree = ast.parse(path.read_text())
     said = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -31,9 +28,10 @@ def statements(path: Path) -> Iterator[str]:
 
 def test_only_rooms_that_citus_tests_cover_name_the_index():
     found = {
-        path.relative_to(ROOT).parts[0]
-        for path in ROOT.rglob("*.py")
-        for text in statements(path)
+        path.partition("/")[0]
+        for path, source in sources().items()
+        if _NAMED.search(source)
+        for text in statements(trees()[path])
         if _NAMED.search(text)
     }
     assert {"documents", "search"} <= found, "it sees statements"

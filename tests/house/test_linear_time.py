@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -227,14 +227,17 @@ def live(value: object) -> Iterator[re.Pattern[Any]]:
             pass
 
 
-def calls(source: str) -> Iterator[tuple[ast.Call, str]]:
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=method)):
-                if method in (*METHODS, "compile"):
-                    yield node, method
-            case _:
-                pass
+@cache
+def calls(source: str) -> Sequence[tuple[ast.Call, str]]:
+    return [
+        (node, node.func.attr)
+        for node in (ast.walk(ast.parse(source)) if "re." in source else ())
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "re"
+        and node.func.attr in (*METHODS, "compile")
+    ]
 
 
 def written(call: ast.Call) -> re.Pattern[Any] | None:

@@ -132,7 +132,9 @@ def door(served: tuple[Place, str]) -> Generator[Door]:
         org = orgs.create(tx, uuid.uuid4().hex, Plan.ENTERPRISE)
         key = orgs.create_key(tx, org.id, scope=Scope.ADMIN)[1]
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as http:
+    with httpx.Client(
+        base_url=url, headers=headers, timeout=30, trust_env=False, verify=False
+    ) as http:
         yield Door(place, http, Tenant(org.id))
     place.wire.calm()
 
@@ -251,7 +253,9 @@ def test_a_process_that_ends_says_so_to_who_still_waits(
         eventually(lambda: server.started or running.done())
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         headers = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+        with httpx.Client(
+            base_url=url, headers=headers, timeout=60, trust_env=False, verify=False
+        ) as http:
             asked = threads.submit(http.get, "/v3/documents/counts")
             assert came.wait(60)
             server.should_exit = True
