@@ -2,11 +2,18 @@
 
 import re
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
+from threading import Event
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+
+from recollect.api import openapi
+from recollect.app import App
+from tests.conftest import plain_client, serving
 
 METHODS = ("get", "put", "post", "delete", "patch", "options", "head", "trace")
 KINDS: dict[str, type | tuple[type, ...]] = {
@@ -32,6 +39,31 @@ def operations(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
         for method in METHODS
         if method in item
     }
+
+
+def test_it_is_made_once_and_holds_up_no_other_request(app: App, monkeypatch: pytest.MonkeyPatch):
+    begun, goes_on, made = Event(), Event(), list[FastAPI]()
+    whole = openapi._document
+
+    def slow(api: FastAPI, address: str | None) -> dict[str, Any]:
+        made.append(api)
+        begun.set()
+        assert goes_on.wait(60)
+        return whole(api, address)
+
+    monkeypatch.setattr(openapi, "_document", slow)
+    monkeypatch.setattr(openapi, "_built", {})
+    with serving(app) as url, plain_client(url, {}) as http, ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(http.get, "/v3/openapi") for _ in range(3)]
+        try:
+            assert begun.wait(60)
+            assert http.get("/health").status_code == 200
+        finally:
+            goes_on.set()
+        answers = [one.result() for one in asked]
+
+    assert len(made) == 1
+    assert all(answer.json()["paths"] for answer in answers)
 
 
 def test_every_operation_has_a_name_and_a_summary(schema: dict[str, Any]):
