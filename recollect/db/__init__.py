@@ -17,6 +17,7 @@ from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 import pgvector.psycopg
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
@@ -33,6 +34,23 @@ class Tx(psycopg.Connection[DictRow]):
 
     made_due = False
     """whether it has workers woken once it commits"""
+    patience: float | None = None
+    """Seconds that a statement may be without an answer; None: as long as it takes."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """As of `Connection`, but not for ever: the server keeps no limit of time while it stands
+        still, as where its disk hangs. Raises OperationalError."""
+        try:
+            return super().wait(gen, interval, timeout or self.patience)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.close()  # what it may still answer is nobody's any more
+            raise
+
+    def take_time(self) -> None:
+        """No statement of this transaction has a limit of time: it looks at all that there is."""
+        self.execute("set local statement_timeout = 0")
+        self.patience = None
 
     def execute_planned(
         self, statement: sql.Composed, parameters: Mapping[str, object]
@@ -86,6 +104,8 @@ AT_ONE_MOMENT = "begin isolation level repeatable read read only"
 ASK_AGAIN = 1.0
 TRIES = 5
 """of a transaction that collides with others"""
+SLACK = timedelta(seconds=15)
+"""How much later than a server that lives ends a statement it counts as silent."""
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
 # Those who needed a connection report what its pool would.
@@ -134,7 +154,7 @@ class Database:
                 **line(url),
                 "application_name": name,
             },
-            configure=cast("Callable[[Tx], None]", self._configure),
+            configure=self._configure,
         )
         # force_custom_plan: a generic plan cannot know how common a tag or a word is; where that
         # does not matter, see `Tx.execute_planned`.
@@ -146,6 +166,7 @@ class Database:
             "idle_in_transaction_session_timeout": str(_ms(idle_timeout)),
             "statement_timeout": str(_ms(statement_timeout)),
         }
+        self._silence = (statement_timeout + SLACK).total_seconds() if statement_timeout else None
         self._size = size
         self._places = threading.Semaphore(size)
         self._opened = False
@@ -231,7 +252,8 @@ class Database:
         finally:
             self._places.release()
 
-    def _configure(self, connection: psycopg.Connection[Any]) -> None:
+    def _configure(self, connection: Tx) -> None:
+        connection.patience = self._silence
         settle(connection, self._settings)
         pgvector.psycopg.register_vector(connection)
 
@@ -260,6 +282,7 @@ class Database:
             raise raised from error
         finally:
             tx.made_due = False
+            tx.patience = self._silence
             self._pool.putconn(tx)
 
     @contextmanager

@@ -82,7 +82,7 @@ def plan(tx: Tx) -> bool:
     ).fetchone()
     if row is None:
         return False
-    tx.execute("set local statement_timeout = 0")
+    tx.take_time()
     tx.execute(
         "insert into vector_gaps (relation, first, last, size)"
         # One more for each document: those without chunks make a long stretch, too.
@@ -304,7 +304,7 @@ def mend_memories(tx: Tx, ids: Sequence[str]) -> None:
 def missing(tx: Tx, index: Index) -> int:
     """Texts without a vector of the other model, counted one by one."""
     assert index.other is not None
-    tx.execute("set local statement_timeout = 0")
+    tx.take_time()
     row = tx.execute(
         sql.SQL(
             "select (select count(*) from entries where {column} is null)"

@@ -320,7 +320,7 @@ def progress(tx: Tx) -> SwitchProgress:
 
 def estimate(tx: Tx, dimensions: int) -> Estimate:
     """Before a change: what vectors of so many dimensions take."""
-    tx.execute("set local statement_timeout = 0")
+    tx.take_time()
     row = tx.execute(
         "select (select count(*) from entries) as entries,"
         " (select count(*) from memories) as memories,"

@@ -31,7 +31,7 @@ def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
     compares those of all.
     """
     with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         row = tx.execute("select count(*) as n from version_entries").fetchone()
     assert row is not None
     share = _words.WORDS_COMPARED / max(row["n"], 1)
@@ -48,7 +48,7 @@ def check_older_texts(db: Database, found: AllDamage, *, mend: bool) -> None:
 def _check_places(db: Database, found: AllDamage, *, mend: bool) -> None:
     """Whether each text has as many chunks as it had when it was today's."""
     with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         rows = tx.execute(
             "select v.id, v.document_id, v.chunks - count(c.version_id) as lost from versions v"
             " join documents d on d.id = v.document_id"

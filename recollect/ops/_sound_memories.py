@@ -21,7 +21,7 @@ AT_ONCE = 1_000
 def check_memories(db: Database, found: AllDamage, *, mend: bool) -> None:
     """Their words and vectors, and that each rests on a document."""
     with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         row = tx.execute("select count(*) as n from memories").fetchone()
     assert row is not None
     share = _words.WORDS_COMPARED / max(row["n"], 1)
@@ -71,7 +71,7 @@ def _check_sources(db: Database, found: AllDamage, *, mend: bool) -> None:
     """Each is made with a source, and goes with the last one."""
     unsourced = " where not exists (select from memory_sources s where s.memory_id = m.id)"
     with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         rows = tx.execute(
             "select m.id from memories m" + unsourced + " order by m.is_latest desc, m.id"
         ).fetchall()

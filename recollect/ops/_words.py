@@ -29,7 +29,7 @@ class WordSample:
     @classmethod
     def of(cls, db: Database) -> Self:
         with db.begin() as tx:
-            tx.execute("set local statement_timeout = 0")
+            tx.take_time()
             row = tx.execute("select coalesce(sum(chunks), 0) as n from documents").fetchone()
         assert row is not None
         size = min(1 << 16, (WORDS_COMPARED << 16) // max(row["n"], 1))

@@ -420,7 +420,7 @@ def _check_queue(db: Database, found: AllDamage, *, mend: bool) -> None:
 
 def _check_rows(db: Database, found: AllDamage, kind: str, rows: str, mending: str | None) -> None:
     with db.begin() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         ids = [row["id"] for row in tx.execute(cast("Any", rows))]
         if ids:
             found.add(kind, ids)
@@ -456,7 +456,7 @@ def _check_references(db: Database, found: AllDamage, *, mend: bool) -> None:
         references = tx.execute(_REFERENCES).fetchall()
     for reference in references:
         with db.begin() as tx:
-            tx.execute("set local statement_timeout = 0")
+            tx.take_time()
             row = tx.execute(reference["broken"]).fetchone()
             assert row is not None
             if not row["n"]:
@@ -482,7 +482,7 @@ where coalesce(a.entries, 0) <> coalesce(c.entries, 0) order by org_id, number
 def _check_counts(db: Database, found: AllDamage, *, mend: bool) -> None:
     """In how many entries each word and tag stands, against what `term_counts` says."""
     with db.moment() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         off = tx.execute(_MISCOUNTED).fetchall()
     if not off:
         return
@@ -496,7 +496,7 @@ def _check_counts(db: Database, found: AllDamage, *, mend: bool) -> None:
         changes.setdefault(row["org_id"], {})[row["number"]] = row["change"]
     for org, delta in changes.items():
         with db.begin() as tx:
-            tx.execute("set local statement_timeout = 0")
+            tx.take_time()
             documents.count(tx, org, delta)
     found.mend("count_wrong", len(off))
 
@@ -522,7 +522,7 @@ select * from differing where documents <> 0 or chunks <> 0 order by org_id, con
 def _check_lists(db: Database, found: AllDamage, *, mend: bool) -> None:
     """How many documents and chunks there are, against what lists say."""
     with db.moment() as tx:
-        tx.execute("set local statement_timeout = 0")
+        tx.take_time()
         off = tx.execute(LISTS_MISCOUNTED).fetchall()
     if not off:
         return

@@ -713,8 +713,12 @@ def test_an_index_that_fails_after_its_change_was_given_up_is_no_news(
     with pytest.raises(Unavailable):
         filled.work()
     monkeypatch.undo()
-    filled.work()
 
+    def cleared() -> bool:
+        filled.work()  # once the server has ended the session that built
+        return filled.index().phase is None
+
+    eventually(cleared)
     with filled.app.db.begin() as tx:
         found = model_switch.progress(tx)
     assert found.index is not None

@@ -1,0 +1,63 @@
+"""A server that stands still, as where its disk hangs: it keeps no limit of time itself."""
+
+import os
+import signal
+from collections.abc import Callable, Generator
+from datetime import timedelta
+
+import pytest
+
+import recollect.db
+from recollect.db import Database, Tx
+from recollect.errors import Contended, Unavailable
+
+pytestmark = pytest.mark.one_server
+WAYS: dict[str, Callable[[Tx], object]] = {
+    "a statement": lambda tx: tx.execute("select 1"),
+    "the end": lambda tx: None,
+    "rows sent": lambda tx: sent(tx),
+    "rows asked for": lambda tx: list(tx.cursor().stream("select 1")),
+}
+
+
+def sent(tx: Tx) -> None:
+    with tx.cursor().copy("copy kept from stdin") as copy:
+        for _ in range(100_000):
+            copy.write_row(["a row"])
+
+
+@pytest.fixture
+def db(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Database]:
+    monkeypatch.setattr(recollect.db, "SLACK", timedelta(milliseconds=300))
+    with Database(database_url, size=1, statement_timeout=timedelta(milliseconds=200)) as db:
+        yield db
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_holds_nobody_for_ever(db: Database, way: str):
+    stopped = list[int]()
+
+    def work(tx: Tx) -> None:
+        tx.execute("create temporary table kept (row text)")
+        stopped.append(tx.info.backend_pid)
+        os.kill(tx.info.backend_pid, signal.SIGSTOP)
+        WAYS[way](tx)
+
+    try:
+        with pytest.raises(Unavailable):
+            db.write(work)
+        with db.begin() as tx:
+            assert tx.info.backend_pid not in stopped
+            assert tx.execute("select 1 as n").fetchone() == {"n": 1}
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_what_takes_its_time_has_it_for_one_transaction(db: Database):
+    with db.begin() as tx:
+        tx.take_time()
+        tx.execute("select pg_sleep(0.6)")
+
+    with pytest.raises(Contended), db.begin() as tx:
+        tx.execute("select pg_sleep(30)")
