@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from types import TracebackType
 from typing import Any, Literal, LiteralString, Self, TypeVar, cast
@@ -34,23 +34,18 @@ class Tx(psycopg.Connection[DictRow]):
 
     made_due = False
     """whether it has workers woken once it commits"""
-    patience: float | None = None
-    """Seconds that a statement may be without an answer; None: as long as it takes."""
 
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """As of `Connection`, but not for ever: the server keeps no limit of time while it stands
-        still, as where its disk hangs. Raises OperationalError."""
-        try:
-            return super().wait(gen, interval, timeout or self.patience)
-        except psycopg.OperationalError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.close()  # what it may still answer is nobody's any more
-            raise
+    def bound(self, seconds: float | None) -> None:
+        """From now on a statement that has no answer after so long ends in OperationalError: a
+        server that stands still, as where its disk hangs, keeps no limit of time itself. None: it
+        takes as long as it does."""
+        # Psycopg calls it for each statement, so it is no method of ours.
+        self.__dict__["wait"] = partial(super().wait, timeout=seconds)
 
     def take_time(self) -> None:
         """No statement of this transaction has a limit of time: it looks at all that there is."""
         self.execute("set local statement_timeout = 0")
-        self.patience = None
+        self.bound(None)
 
     def execute_planned(
         self, statement: sql.Composed, parameters: Mapping[str, object]
@@ -253,7 +248,7 @@ class Database:
             self._places.release()
 
     def _configure(self, connection: Tx) -> None:
-        connection.patience = self._silence
+        connection.bound(self._patience)
         settle(connection, self._settings)
         pgvector.psycopg.register_vector(connection)
 
@@ -267,6 +262,8 @@ class Database:
             try:
                 yield tx
             except BaseException:
+                if tx.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                    tx.close()  # what the server may still answer is nobody's any more
                 if not tx.closed:
                     _quietly(tx, "rollback")
                 raise
@@ -282,13 +279,13 @@ class Database:
             raise raised from error
         finally:
             tx.made_due = False
-            tx.patience = self._silence
             self._pool.putconn(tx)
 
     @contextmanager
     def glance(self) -> Generator[Tx]:
         """`ahead`, for one statement that only reads: it saves the ways of begin and commit."""
         tx = self._alive(self._until())
+        tx.bound(self._patience)
         try:
             yield tx
         except psycopg.Error as error:
@@ -374,12 +371,16 @@ class Database:
         for _ in range(self._size + AHEAD + 1):
             tx = self._alive(give_up)
             try:
+                tx.bound(self._patience)  # no server that works takes longer for it
                 tx.execute(opening)
+                tx.bound(self._silence)
             except BaseException as error:  # whatever ends it, its place in the pool comes back
                 tx.close()
                 self._pool.putconn(tx)
                 if not isinstance(error, psycopg.Error):
                     raise
+                if time.monotonic() > give_up:
+                    break
             else:
                 return tx
         raise Unavailable("the database does not answer")

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 import psycopg
 from psycopg import ConnectionInfo
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from recollect import log
 from recollect.db import AT_ONE_MOMENT, Answer, Database, ReplicaState, Tx
@@ -92,11 +93,15 @@ class _PassedError(Exception):
 class _ReplicaTx(Tx):
     """One that does not wait for long for a server that fell silent."""
 
+    def bound(self, seconds: float | None) -> None:
+        """Nothing: its own limit is shorter."""
+
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         try:
             return super().wait(self._knocking(gen), interval, timeout or SILENCE.total_seconds())
-        except _PassedError:
-            self.close()
+        except (psycopg.OperationalError, _PassedError):
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.close()  # what it may still answer is nobody's any more
             raise
 
     def _knocking(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:

@@ -12,6 +12,7 @@ from recollect.db import Database, Tx
 from recollect.errors import Contended, Unavailable
 
 pytestmark = pytest.mark.one_server
+AT_ONCE = timedelta(milliseconds=300)
 WAYS: dict[str, Callable[[Tx], object]] = {
     "a statement": lambda tx: tx.execute("select 1"),
     "the end": lambda tx: None,
@@ -28,8 +29,8 @@ def sent(tx: Tx) -> None:
 
 @pytest.fixture
 def db(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Database]:
-    monkeypatch.setattr(recollect.db, "SLACK", timedelta(milliseconds=300))
-    with Database(database_url, size=1, statement_timeout=timedelta(milliseconds=200)) as db:
+    monkeypatch.setattr(recollect.db, "SLACK", AT_ONCE)
+    with Database(database_url, size=3, statement_timeout=timedelta(milliseconds=200)) as db:
         yield db
 
 
@@ -52,6 +53,22 @@ def test_it_holds_nobody_for_ever(db: Database, way: str):
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.timeout(70)  # one session alone would have 75 seconds
+@pytest.mark.parametrize("kind", ["begin", "glance"])
+def test_none_of_its_sessions_is_waited_for_in_turn(database_url: str, kind: str):
+    with Database(database_url, size=3, patience=AT_ONCE) as db:
+        with db.begin() as one, db.begin() as other, db.begin() as third:
+            pids = [tx.info.backend_pid for tx in (one, other, third)]
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(Unavailable), getattr(db, kind)() as tx:
+                tx.execute("select 1")
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_what_takes_its_time_has_it_for_one_transaction(db: Database):
