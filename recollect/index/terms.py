@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol, cast
-from unicodedata import category, normalize
+from unicodedata import category, decimal, normalize
 
 import Stemmer
 
@@ -216,6 +216,11 @@ INVISIBLE = re.compile("[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe
 ACCENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 WRITTEN = re.compile(rf"\w(?:\+\+|\#)|\w[\w{_MARKS}{INVISIBLE.pattern[1:-1]}]*+")
 """a word as a text has it, before `tokens` has made its characters alike"""
+DIGITS = tuple(
+    str.maketrans("0123456789", "".join(map(chr, range(zero, zero + 10))))
+    for zero in (0x0660, 0x06F0, 0x0966, 0x09E6)
+)
+"""of Arabic, Persian, Hindi and Bengali texts, which write numbers in these and in ours"""
 WITHOUT_STROKE = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}  # noqa: RUF001 dotless
 )
@@ -284,7 +289,8 @@ def tokens(text: str) -> list[str]:
     """Words, names and symbols as they stand in a text."""
     if text.isascii():
         return TOKEN_OF_ASCII.findall(text)
-    return TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)))
+    # The hyphens of word processors, which may forbid a line to end there, are like any other.
+    return TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)).replace("\u2010", "-"))
 
 
 def places(text: str) -> Iterator[tuple[int, int]]:
@@ -543,7 +549,11 @@ def _languages(words: Iterable[str]) -> list[str]:
 
 
 def _alternatives(word: str, by: str) -> tuple[str, ...]:
-    """The terms under which documents may hold the word, also with its accents left out."""
+    """The terms under which documents may hold the word: without accents, in other `DIGITS`."""
+    if word.isdecimal():
+        ours = "".join(str(decimal(digit)) for digit in word)
+        theirs = (_term(*_word(ours.translate(digits))) for digits in DIGITS)
+        return tuple(dict.fromkeys((_term(word, by), ours, *theirs)))
     languages = LATIN if by == "latin" else (by,)
     return tuple(
         dict.fromkeys(
