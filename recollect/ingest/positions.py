@@ -75,12 +75,21 @@ class _Marks:
         return self._named(index) if index >= 0 else {}
 
     def over(self, start: int, end: int) -> dict[str, object]:
-        """What holds at the first character, and where it ends if that is elsewhere."""
+        """What holds at the first character, and where it ends if that is elsewhere: of what
+        begins in one sheet, in that sheet."""
         last = bisect_left(self._starts, end) - 1
         if last < 0:
             return {}
         begins = self.at(start) or self._named(bisect_right(self._starts, start))
-        ends = self._named(last)
+        whole = _outside(begins)
+        ends = next(
+            (
+                named
+                for index in range(last, -1, -1)
+                if _outside(named := self._named(index)) == whole
+            ),
+            begins,
+        )
         return {
             **begins,
             **{
@@ -89,6 +98,11 @@ class _Marks:
                 if name in begins and name in ends and ends[name] != begins[name]
             },
         }
+
+
+def _outside(named: Named) -> Named:
+    """In what it is counted: the sheet of a row, the file of a page."""
+    return {name: value for name, value in named.items() if name not in SPANNING}
 
 
 def _headings(text: str, offsets: Sequence[int]) -> Iterator[list[str]]:

@@ -45,6 +45,9 @@ def test_rows_go_with_their_sheet():
     )
 
     assert place_of(rows, 0, 20) == {"sheet": "Q1", "row": 2, "rowEnd": 3}
+    assert place_of(rows, 0, 30) == {"sheet": "Q1", "row": 2, "rowEnd": 3}
+    assert place_of(rows, 10, 30) == {"sheet": "Q1", "row": 3}
+    assert place_of(rows, 20, 30) == {"sheet": "Q2", "row": 2}
 
 
 def test_text_before_the_first_place_takes_the_first_one_it_reaches():
