@@ -216,13 +216,14 @@ class ConnectionOut(Wire):
     error_code: str | None
     paused: bool
     last_synced_at: Timestamp | None
-    next_sync_at: Timestamp | None
+    next_sync_at: Timestamp | None = Field(description="null while it syncs or is paused.")
     pushes: str | None = Field(description="`on`, or `off` with the reason; null: none.")
     warnings: list[str] | None = WARNINGS
 
     @classmethod
     def of(cls, connection: Connection) -> Self:
         failure = connection.failure
+        unplanned = connection.paused or connection.state == "syncing"
         return cls(
             id=connection.id,
             provider=connection.provider,
@@ -238,7 +239,7 @@ class ConnectionOut(Wire):
             error_code=failure.code if failure else None,
             paused=connection.paused,
             last_synced_at=connection.last_synced_at,
-            next_sync_at=None if connection.state == "syncing" else connection.due_at,
+            next_sync_at=None if unplanned else connection.due_at,
             pushes=connection.pushes,
         )
 

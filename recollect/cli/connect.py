@@ -460,7 +460,7 @@ def _last(one: Mapping[str, Any], now: datetime) -> str:
 
 
 def _next(one: Mapping[str, Any], now: datetime) -> str:
-    if one["nextSyncAt"] is None or one["paused"]:
+    if one["nextSyncAt"] is None:
         return ""
     due = datetime.fromisoformat(one["nextSyncAt"])
     return "now" if due <= now else f"in {age(now, due)}"

@@ -261,6 +261,19 @@ def test_manual_sync_answers_as_the_client_asks(
     assert client.post("/v3/connections/telegraph/import").status_code == 404
 
 
+def test_a_paused_connection_names_no_next_sync(
+    app: App, client: httpx.Client, create: Make
+) -> None:
+    path = f"/v3/connections/{create('a')['id']}"
+    assert client.patch(path, json={"paused": True}).json()["nextSyncAt"] is None
+    client.post(f"{path}/sync")
+    work(app)
+    shown = client.get(path).json()
+    assert shown["lastSyncedAt"], "by hand it is synced all the same"
+    assert shown["nextSyncAt"] is None
+    assert client.patch(path, json={"paused": False}).json()["nextSyncAt"]
+
+
 def test_runs_say_what_was_done(app: App, client: httpx.Client, create: Make, shelf: Shelf) -> None:
     made = create()
     work(app)
