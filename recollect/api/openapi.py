@@ -56,7 +56,7 @@ _ERROR: dict[str, Any] = {
 }
 _BUILDING = Lock()
 _built: dict[str | None, dict[str, Any]] = {}
-"""By address. All that is in it is the same in each service of a process, as the routes are."""
+"""The document by address; else it is the same in each service of a process, as the routes are."""
 _FORM = "Body_"
 """Begins what FastAPI calls the model of a form, whose fields are texts."""
 _SENTENCES = {

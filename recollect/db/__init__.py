@@ -36,10 +36,10 @@ class Tx(psycopg.Connection[DictRow]):
     """whether it has workers woken once it commits"""
 
     def bound(self, seconds: float | None) -> None:
-        """From now on a statement that has no answer after so long ends in OperationalError: a
-        server that stands still, as where its disk hangs, keeps no limit of time itself. None: it
-        takes as long as it does."""
-        # Psycopg calls it for each statement, so it is no method of ours.
+        """From now on, a statement without an answer after so many seconds raises OperationalError.
+        A server that stands still, as where its disk hangs, keeps no limit itself. None: no limit.
+        """
+        # Psycopg calls it for each statement: a method of ours would cost each some time.
         self.__dict__["wait"] = partial(super().wait, timeout=seconds)
 
     def take_time(self) -> None:
@@ -100,7 +100,7 @@ ASK_AGAIN = 1.0
 TRIES = 5
 """of a transaction that collides with others"""
 SLACK = timedelta(seconds=15)
-"""How much later than a server that lives ends a statement it counts as silent."""
+"""A server that has not ended a statement so long after its limit of time counts as silent."""
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
 # Those who needed a connection report what its pool would.

@@ -75,8 +75,8 @@ class _Marks:
         return self._named(index) if index >= 0 else {}
 
     def over(self, start: int, end: int) -> dict[str, object]:
-        """What holds at the first character, and where it ends if that is elsewhere: of what
-        begins in one sheet, in that sheet."""
+        """What holds at the first character, and where it ends if that is elsewhere. A sheet's
+        rows end in that sheet, though the text may go on in the next one."""
         last = bisect_left(self._starts, end) - 1
         if last < 0:
             return {}
@@ -101,7 +101,7 @@ class _Marks:
 
 
 def _outside(named: Named) -> Named:
-    """In what it is counted: the sheet of a row, the file of a page."""
+    """What the numbers count in: the sheet of a row, the file of a page."""
     return {name: value for name, value in named.items() if name not in SPANNING}
 
 
