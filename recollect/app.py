@@ -392,8 +392,8 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
     The first seals, all of them open; random bytes are made for the file when there is neither.
     Processes that ask at the same time get the same ones. Raises SetupError when the setting is
     blank, or its first key may be guessed, or when the file cannot be read or made, or is damaged;
-    Unavailable while a file that this process has read is not there: a new key would seal what
-    nobody can open once the file is back.
+    Unavailable while a file that this process has read is not there: what a new key seals could
+    not be opened once the file is back.
     """
     named = tuple(map(_secret_of, _named_secrets(config)))
     path = config.data_dir / "secret-key"

@@ -298,8 +298,8 @@ def db(database_url: str) -> Generator[Database]:
 
 @pytest.fixture(autouse=True)
 def plain_context() -> None:
-    """Whatever the test before, or a command that it ran in this process, made of the log, and
-    whoever acted there."""
+    """Undo what the test before, or a command that it ran in this process, left of the log's
+    settings and of the actor."""
     audit.act(audit.SERVICE)
     structlog.reset_defaults()
     plain = structlog.dev.ConsoleRenderer(

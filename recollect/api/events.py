@@ -129,7 +129,7 @@ def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
         # What left the tags that a stream is limited to is noted nowhere.
         limited = bool(tags) or tenant.tags is not None
         lost = limited or documents.deleted_within(tx, tenant.id, gap + MARGIN)
-    # The id is ahead of the database's clock, which was set back, nobody knows how long ago.
+    # An id from ahead: the database's clock was set back, and we cannot tell how long ago.
     lost = lost or passed < timedelta()
     more = lost or page.total > len(page.items) or gap > LONGEST_GAP
     told = [_state(document, app.config.status_words) for document in reversed(page.items)]

@@ -56,7 +56,7 @@ _ERROR: dict[str, Any] = {
 }
 _BUILDING = Lock()
 _built: dict[str | None, dict[str, Any]] = {}
-"""The document by address; else it is the same in each service of a process, as the routes are."""
+"""The document by address. All services of a process share it, as they share the routes."""
 _FORM = "Body_"
 """Begins what FastAPI calls the model of a form, whose fields are texts."""
 _SENTENCES = {

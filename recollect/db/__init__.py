@@ -43,7 +43,7 @@ class Tx(psycopg.Connection[DictRow]):
         self.__dict__["wait"] = partial(super().wait, timeout=seconds)
 
     def take_time(self) -> None:
-        """No statement of this transaction has a limit of time: it looks at all that there is."""
+        """Lift the limits of time of this transaction, for one that looks at all that there is."""
         self.execute("set local statement_timeout = 0")
         self.bound(None)
 
@@ -263,7 +263,7 @@ class Database:
                 yield tx
             except BaseException:
                 if tx.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                    tx.close()  # what the server may still answer is nobody's any more
+                    tx.close()  # nobody reads the rest of the server's answer
                 if not tx.closed:
                     _quietly(tx, "rollback")
                 raise

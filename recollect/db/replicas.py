@@ -94,7 +94,7 @@ class _ReplicaTx(Tx):
     """One that does not wait for long for a server that fell silent."""
 
     def bound(self, seconds: float | None) -> None:
-        """Nothing: its own limit is shorter."""
+        """Ignored: a replica has a shorter limit of its own, SILENCE."""
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         try:
