@@ -46,7 +46,7 @@ from recollect.cli._add_sources import (
     what_is_known,
 )
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
-from recollect.cli.output import echo_json, fail, working
+from recollect.cli.output import confirm, echo_json, fail, working
 
 MANY = 1_000
 """Files above which a person is asked."""
@@ -162,7 +162,7 @@ def _ask(files: Sequence[LocalFile]) -> None:
     """Many files may be a mistake, such as a home folder."""
     if len(files) > MANY and sys.stdin.isatty() and sys.stderr.isatty():
         told = f"Add {len(files):,} files? `--dry-run` lists them, `--exclude` leaves some out."
-        typer.confirm(told, abort=True, err=True)
+        confirm(told, yes=False)
 
 
 def _jobs(

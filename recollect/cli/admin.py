@@ -15,7 +15,7 @@ from recollect.app import (
 )
 from recollect.cli._config import load
 from recollect.cli._database import transaction
-from recollect.cli.output import counted, echo_json, fail, shown, table
+from recollect.cli.output import confirm, counted, echo_json, fail, shown, table
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
 from recollect.db import Database, machines
 from recollect.db.embedded import database
@@ -256,8 +256,7 @@ def reindex(
     except SetupError as error:
         fail(str(error))
     name, dimensions = index_identity(embedder)
-    if not yes:
-        typer.confirm(f"Embed every document again with {name}?", abort=True, err=True)
+    confirm(f"Embed every document again with {name}?", yes=yes)
     with transaction() as tx:
         vector_index.rebind(tx, name, dimensions)
         queued = documents.reindex(tx)

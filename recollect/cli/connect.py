@@ -15,7 +15,7 @@ from recollect.cli import _complete
 from recollect.cli._bar import BarState, bar
 from recollect.cli._lazy import loaded, part
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
-from recollect.cli.output import age, console, echo_json, fail, one_line, table, tell
+from recollect.cli.output import age, confirm, console, echo_json, fail, one_line, table, tell
 
 LOOK = 1.0
 """Seconds between two looks of `--follow`."""
@@ -292,11 +292,11 @@ def disconnect(
     service = open_service(url, key)
     path = f"/v3/connections/{quote(id, safe='')}"
     found = service.send("GET", path)
-    if not keep_documents and not yes:
+    if not keep_documents:
         source = found.get("email") or _subject(found["metadata"])
         whose = f" of {one_line(source)}" if source else ""
         told = f"the {found['provider']} connection{whose}, and all documents that it brought"
-        typer.confirm(f"Delete {told}, for good?", abort=True, err=True)
+        confirm(f"Delete {told}, for good?", yes=yes)
     flag = "false" if keep_documents else "true"
     gone = service.send("DELETE", f"{path}?deleteDocuments={flag}", {})
     if as_json:

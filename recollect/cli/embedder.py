@@ -18,7 +18,7 @@ from recollect.app import (
 )
 from recollect.cli._config import load
 from recollect.cli._database import opened
-from recollect.cli.output import echo_json, fail, tell
+from recollect.cli.output import confirm, echo_json, fail, tell
 from recollect.config import Config
 from recollect.db import Database
 from recollect.errors import RecollectError, SetupError
@@ -100,8 +100,7 @@ def switch(
         fresh = index.other is None
         if fresh and not as_json:
             _tell_cost(name, width, estimate)
-        if fresh and not yes:
-            typer.confirm(f"Embed {estimate.texts:,} texts with {name}?", abort=True, err=True)
+        confirm(f"Embed {estimate.texts:,} texts with {name}?", yes=yes or not fresh)
         own = kept_choice(config, embedder_choice(config, index))
         audit.act(audit.CLI)
         with db.begin() as tx:

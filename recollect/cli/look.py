@@ -18,6 +18,7 @@ from recollect.cli import _complete
 from recollect.cli.client import ApiKey, AsJson, AsOf, DocumentRow, Service, Url, open_service
 from recollect.cli.output import (
     age,
+    confirm,
     console,
     counted,
     echo_json,
@@ -390,12 +391,8 @@ def rm(
     service = open_service(url, key)
     if tag is not None:
         _, total = service.page(containerTags=[tag], limit=1)
-        if total and not yes:
-            typer.confirm(
-                f"Delete {'all ' * (total > 1)}{counted(total, 'document')} of tag {tag}?",
-                abort=True,
-                err=True,
-            )
+        told = f"{'all ' * (total > 1)}{counted(total, 'document')} of tag {tag}"
+        confirm(f"Delete {told}?", yes=yes or not total)
         selectors: list[dict[str, object]] = [{"containerTags": [tag]}]
     else:
         selectors = [{"ids": batch} for batch in _batches(ids or [])]

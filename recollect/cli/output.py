@@ -41,6 +41,26 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on if the user agrees, or if `yes` says so without a question.
+
+    Raises:
+        typer.Abort: the answer is no.
+        typer.Exit: no answer came, as from a script: with code 2, after naming `--yes`.
+    """
+    if yes:
+        return
+    try:
+        agreed = typer.confirm(question, err=True)  # noqa: TID251  what the ban leads to
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        tell("")  # which ends the line of the question
+        fail("nobody answered; call it with --yes to go on", code=2)
+    if not agreed:
+        raise typer.Abort
+
+
 def tell(message: str) -> None:
     """A remark for people, on standard error."""
     typer.echo(harmless(message), err=True)

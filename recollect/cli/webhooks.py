@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from recollect.cli import _complete
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
-from recollect.cli.output import age, echo_json, one_line, table, tell
+from recollect.cli.output import age, confirm, echo_json, one_line, table, tell
 
 Id = Annotated[str, typer.Argument(help="Id of the webhook.", autocompletion=_complete.webhooks)]
 
@@ -119,7 +119,7 @@ def remove(
         found = [one["url"] for one in service.get("/v3/webhooks")["endpoints"] if one["id"] == id]
         if found:
             asked = f"Delete the webhook to {one_line(found[0])}, and what is logged of it?"
-            typer.confirm(asked, abort=True, err=True)
+            confirm(asked, yes=False)
     service.send("DELETE", _path(id), {})
     _done(as_json, {"id": id, "deleted": True}, f"deleted {id}")
 

@@ -345,7 +345,7 @@ def test_disconnect_names_what_it_would_delete(run: Shell, tag: str) -> None:
 
     asked = run("disconnect", made["id"])
 
-    assert asked.code == 1
+    assert asked.code == 2
     assert "Delete the s3 connection of papers, and all documents that it brought" in asked.err
     assert run("disconnect", made["id"], "--yes").code == 0
 
@@ -532,8 +532,9 @@ def test_list_show_retry_rm_status(run: Shell, service: Service, tag: str) -> No
         eventually(lambda: http.get(f"/v3/documents/{id}").json()["status"] == "failed")
 
     unasked = run("rm", "--tag", tag, "--all")
-    assert unasked.code == 1
+    assert unasked.code == 2
     assert "Delete all 2 documents" in unasked.err
+    assert "--yes" in unasked.err
     assert run("rm", "--tag", tag, "--all", "--yes").out == "deleted 2\n"
     gone = run("rm", id)
     assert (gone.code, gone.out) == (1, "deleted 0\n")
