@@ -43,8 +43,9 @@ style: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
+# Its young objects get room: the collector of Node otherwise takes a fifth of the time.
 types: .venv/installed
-	$(BIN)/basedpyright
+	NODE_OPTIONS=--max-semi-space-size=128 $(BIN)/basedpyright
 
 format: .venv/installed ## put the code into shape
 	$(BIN)/ruff check --fix .
