@@ -202,11 +202,13 @@ def restore(
             " `recollect verify` names the documents"
         )
     if key_missing:
+        again = (
+            f"{counted(closed, 'connection')} must be authorized again; the" if closed else "The"
+        )
         tell(
             "the secret key of that installation is not here: what it sealed cannot be opened."
-            f" {counted(closed, 'connection')} must be authorized again, and secrets among the"
-            " settings set again, unless you put its secret-key file into DATA_DIR, or its"
-            " RECOLLECT_SECRET_KEY behind this one's after a comma"
+            f" {again} secrets among the settings must be set again, unless you put its secret-key"
+            " file into DATA_DIR, or its RECOLLECT_SECRET_KEY behind this one's after a comma"
         )
     if not kept:
         tell(

@@ -1158,6 +1158,14 @@ def test_the_commands_move_an_installation_into_an_embedded_database(
     assert json.loads(whole.stdout)["keyMissing"] is False
     assert (there / "secret-key").read_bytes() == KEY
     assert (there / "secret-key").stat().st_mode & 0o777 == 0o600
+
+    with app.db.begin() as tx:
+        tx.execute("delete from connections where org_id = %s", (tenant.id,))
+    recollect("backup", str(file), "--force", url=url_of(app), data_dir=here)
+    (there / "secret-key").write_bytes(b"another key of thirty-two bytes.")
+    without = recollect("restore", str(file), "--replace", url=None, data_dir=there)
+    assert "secrets among the settings must be set again" in without.stderr
+    assert "0 connections" not in without.stderr
     listed = recollect("orgs", "list", "--json", url=None, data_dir=there)
     assert [one["name"] for one in json.loads(listed.stdout)] == ["acme"]
 
