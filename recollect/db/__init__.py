@@ -26,7 +26,7 @@ from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
 from recollect.db.server_check import check_pooler, check_server, have_vectors
 from recollect.db.sessions import CONNECT_TIMEOUT, connect, line, settle
-from recollect.errors import Collided, SetupError, Unavailable
+from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
 
 
 class Tx(psycopg.Connection[DictRow]):
@@ -240,7 +240,7 @@ class Database:
         """Raises Unavailable when all places stay taken."""
         give_up = self._until()
         if not self._places.acquire(timeout=self._patience):
-            raise Unavailable("all connections to the database are taken")
+            raise DatabaseAway("all connections to the database are taken")
         try:
             with self._transaction(opening, give_up) as tx:
                 yield tx
@@ -383,7 +383,7 @@ class Database:
                     break
             else:
                 return tx
-        raise Unavailable("the database does not answer")
+        raise DatabaseAway(DATABASE_AWAY)
 
     def _alive(self, give_up: float) -> Tx:
         # A server that restarted leaves dead connections in the pool. What came in unasked is its
