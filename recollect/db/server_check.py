@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from recollect.db.sessions import CONNECT_TIMEOUT
+from recollect.db.sessions import CONNECT_TIMEOUT, bound
 from recollect.errors import SetupError
 
 
@@ -50,6 +50,8 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
     """
     connect = partial(psycopg.connect, url, autocommit=True, connect_timeout=int(patience))
     with connect() as one, connect() as other:
+        for session in (one, other):
+            bound(session, patience)
         if not are_apart(one, other):
             raise SetupError(
                 "the pooler before the database gives each transaction any session of the server"
