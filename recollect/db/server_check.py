@@ -1,5 +1,6 @@
 """Whether a server, a database and a role are such that the service can live there."""
 
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -49,7 +50,7 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
     `patience`: seconds to wait for a connection.
     """
     connect = partial(psycopg.connect, url, autocommit=True, connect_timeout=int(patience))
-    with connect() as one, connect() as other:
+    with closing(connect()) as one, closing(connect()) as other:
         for session in (one, other):
             bound(session, patience)
         if not are_apart(one, other):
