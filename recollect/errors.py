@@ -141,12 +141,18 @@ class Unavailable(Transient):
         super().__init__(message, code=code, after=after)
 
 
+class DatabaseAway(Unavailable):
+    """The database does not answer, or gives nobody a connection in time."""
+
+
 DISK_FULL = "disk_full"
 """`code` of an Unavailable: the database, or the folder of files, has no room left."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What the system says of a disk that is full, or of which a user has had his part."""
 READ_ONLY = "database_read_only"
 """`code` of an Unavailable: the database answers, and takes no writes."""
+DATABASE_AWAY = "the database does not answer"
+"""What clients are told of a DatabaseAway: its own message may name hosts and roles."""
 NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
 
 

@@ -13,11 +13,13 @@ from starlette.routing import Match, Route
 
 from recollect import log
 from recollect.errors import (
+    DATABASE_AWAY,
     DISK_FULL,
     NO_ROOM,
     NO_WRITES,
     READ_ONLY,
     BadRequestError,
+    DatabaseAway,
     Issue,
     Permanent,
     RateLimitError,
@@ -108,6 +110,8 @@ def unavailable(request: Request, error: Exception) -> Response:
         details = "the disk is full: nothing can be stored until there is room"
     elif isinstance(error, Unavailable) and error.code == READ_ONLY:
         details = NO_WRITES
+    elif isinstance(error, DatabaseAway):
+        details = f"{DATABASE_AWAY}; try again in a moment"
     return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

@@ -3,10 +3,13 @@
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
+from recollect import log
 from recollect.api.deps import CurrentApp
 from recollect.api.health_schemas import Canary, Health, Readiness
+from recollect.errors import DATABASE_AWAY, DatabaseAway
 from recollect.ops import readiness
 
+LOG = log.get("api")
 router = APIRouter(tags=["health"])
 _UNREADY = [{"$ref": f"#/components/schemas/{name}"} for name in ("Readiness", "Error")]
 
@@ -42,8 +45,13 @@ async def health() -> Health:
 def ready(app: CurrentApp, response: Response) -> Readiness:
     """200 when the database answers, the disk has room, no stage of processing fails for reasons
     of its own, and the last canary came through."""
-    with app.db.begin() as tx:
-        found = readiness.look(tx, app)
+    try:
+        with app.db.begin() as tx:
+            found = readiness.look(tx, app)
+    except DatabaseAway as error:
+        LOG.warning("unavailable", error=str(error))
+        response.status_code = 503
+        return Readiness(status="failing", reason=DATABASE_AWAY)
     reason, fate = found.reason, found.canary
     if reason:
         response.status_code = 503

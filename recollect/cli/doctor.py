@@ -46,7 +46,7 @@ from recollect.db import (
     versions,
 )
 from recollect.db.embedded import Embedded, database
-from recollect.errors import NO_WRITES, Permanent, RecollectError, Transient
+from recollect.errors import NO_WRITES, DatabaseAway, Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
 from recollect.index import model_switch, vector_index
@@ -107,7 +107,7 @@ def doctor(
     """
     config = load()
     log_of_command(config.log_level)
-    findings = [finding for check in CHECKS for finding in _surely(check, config)]
+    findings = _findings(config)
     settings = _settings(config)
     if as_json:
         echo_json(
@@ -157,9 +157,22 @@ def _verdict(findings: Sequence[CheckResult]) -> str:
     return f"everything works ({told})" if told else "everything works"
 
 
-def _surely(check: Callable[[Config], list[CheckResult]], config: Config) -> list[CheckResult]:
+def _findings(config: Config) -> list[CheckResult]:
+    away = False
     try:
-        return check(config)
+        found = _database(config)
+    except RecollectError as error:
+        found = [CheckResult("database", "FAIL", str(error))]
+        away = isinstance(error, DatabaseAway)
+    if not away:  # each of them would wait for it again
+        found += [one for check in CHECKS_OF_DATABASE for one in _surely(check, config)]
+    found += _surely(_embedder, config, away)
+    return found + [one for check in CHECKS for one in _surely(check, config)]
+
+
+def _surely(check: Callable[..., list[CheckResult]], *given: Config | bool) -> list[CheckResult]:
+    try:
+        return check(*given)
     except RecollectError as error:
         return [CheckResult(check.__name__.removeprefix("_"), "FAIL", str(error))]
 
@@ -274,15 +287,17 @@ def _files(config: Config) -> list[CheckResult]:
     return [CheckResult("files", "ok", config.blobs)]
 
 
-def _embedder(config: Config) -> list[CheckResult]:
+def _embedder(config: Config, away: bool) -> list[CheckResult]:
     change = SwitchProgress(None, 0, None, 0)
-    try:
-        with database(config, keep=False) as ensure, open_once(ensure()) as tx:
+    if not away:
+        with (
+            suppress(RecollectError),  # of which another line tells
+            database(config, keep=False) as ensure,
+            open_once(ensure()) as tx,
+        ):
             if not is_current(tx):
                 return []
             change = model_switch.progress(tx)
-    except RecollectError:  # of which another line tells
-        pass
     index = change.index
     name, dimensions = index_identity(open_embedder_of(config, index))
     if name == "none":
@@ -436,12 +451,8 @@ def _room(folder: Path) -> tuple[int, str]:
     return free, f"{free / 1e9:.1f} GB free at {folder}"
 
 
+CHECKS_OF_DATABASE = (_replicas, _citus, _files)
 CHECKS = (
-    _database,
-    _replicas,
-    _citus,
-    _files,
-    _embedder,
     _sandbox,
     _pictures,
     _recordings,

@@ -25,8 +25,8 @@ from recollect import log, loop
 from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
 from recollect.db.server_check import check_pooler, check_server, have_vectors
-from recollect.db.sessions import CONNECT_TIMEOUT, connect, line, settle
-from recollect.errors import Collided, SetupError, Unavailable
+from recollect.db.sessions import CONNECT_TIMEOUT, bound, connect, line, settle
+from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
 
 
 class Tx(psycopg.Connection[DictRow]):
@@ -36,10 +36,7 @@ class Tx(psycopg.Connection[DictRow]):
     """whether it has workers woken once it commits"""
 
     def bound(self, seconds: float | None) -> None:
-        """From now on, a statement without an answer after so many seconds raises OperationalError.
-        A server that stands still, as where its disk hangs, keeps no limit itself. None: no limit.
-        """
-        # Psycopg calls it for each statement: a method of ours would cost each some time.
+        """As `sessions.bound`, in place: each transaction calls it."""
         self.__dict__["wait"] = partial(super().wait, timeout=seconds)
 
     def take_time(self) -> None:
@@ -101,6 +98,7 @@ TRIES = 5
 """of a transaction that collides with others"""
 SLACK = timedelta(seconds=15)
 """A server that has not ended a statement so long after its limit of time counts as silent."""
+START_TIMEOUT = 75.0  # seconds that the start and `doctor` give each statement
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
 # Those who needed a connection report what its pool would.
@@ -240,7 +238,7 @@ class Database:
         """Raises Unavailable when all places stay taken."""
         give_up = self._until()
         if not self._places.acquire(timeout=self._patience):
-            raise Unavailable("all connections to the database are taken")
+            raise DatabaseAway("all connections to the database are taken")
         try:
             with self._transaction(opening, give_up) as tx:
                 yield tx
@@ -383,7 +381,7 @@ class Database:
                     break
             else:
                 return tx
-        raise Unavailable("the database does not answer")
+        raise DatabaseAway(DATABASE_AWAY)
 
     def _alive(self, give_up: float) -> Tx:
         # A server that restarted leaves dead connections in the pool. What came in unasked is its
@@ -471,8 +469,10 @@ def measure_index(tx: Tx) -> None:
 def open_once(url: str) -> Generator[Tx]:
     """A transaction on a connection of its own. Raises Unavailable with the reason at the first
     failure; a pool would retry, and hide the reason."""
-    with judging(), connect(Tx, url, row_factory=dict_row) as tx, tx.transaction():
-        yield tx
+    with judging(), connect(Tx, url, row_factory=dict_row) as tx:
+        tx.bound(START_TIMEOUT)
+        with tx.transaction():
+            yield tx
 
 
 def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
@@ -484,8 +484,10 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     """
     applied: list[str] = []
     with judging(), connect(psycopg.Connection, url) as session:
+        bound(session, START_TIMEOUT)
         check_server(session)
         check_pooler(url)
+        bound(session, None)  # others may be at it for long
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
         citus.keep_apart(session)
         have_vectors(session)

@@ -32,10 +32,12 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from recollect.errors import (
+    DATABASE_AWAY,
     DISK_FULL,
     READ_ONLY,
     Collided,
     Contended,
+    DatabaseAway,
     Refused,
     Unavailable,
 )
@@ -52,17 +54,18 @@ _TELLING = ("23514", "54")
 """Those whose message names a limit or a rule; others quote the value."""
 
 
-def judged(error: psycopg.Error, away: str = "the database does not answer") -> Exception:
+def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
     """What to raise in place of `error`; itself, if it is a bug.
 
-    `away` begins the message of an outage.
+    `away` begins the message of an outage, which is a DatabaseAway unless the server answers and
+    only takes no writes.
     """
     state = error.sqlstate
     if isinstance(error, PoolClosed | PoolTimeout | TooManyRequests):
-        return Unavailable(away)
+        return DatabaseAway(away)
     if state is None:
         if isinstance(error, psycopg.OperationalError):
-            return Unavailable(f"{away}: {first_line(error)}")
+            return DatabaseAway(f"{away}: {first_line(error)}")
         if isinstance(error, psycopg.DataError):  # found by the client, such as a NUL in a text
             return Refused(f"the database cannot keep a value of it ({type(error).__name__})")
         return error
@@ -72,13 +75,13 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
         kind = Collided if state in _COLLIDED else Contended
         return kind(f"the database gave up a transaction ({name}): {first_line(error)}")
     if state == "XX000" and any(sign in first_line(error) for sign in _LOST):
-        return Unavailable(f"{away}: {first_line(error)}")
+        return DatabaseAway(f"{away}: {first_line(error)}")
     if state == _DISK_FULL:
         return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)
     if state == _READ_ONLY:
         return Unavailable(f"the database takes no writes: {first_line(error)}", code=READ_ONLY)
     if state.startswith(_OUTAGE):
-        return Unavailable(f"{away}: {first_line(error)}")
+        return DatabaseAway(f"{away}: {first_line(error)}")
     if state.startswith(_REFUSED):
         told = f": {error.diag.message_primary}" if state.startswith(_TELLING) else ""
         return Refused(f"the database cannot keep or compare a value of it ({name}){told}")
@@ -86,7 +89,7 @@ def judged(error: psycopg.Error, away: str = "the database does not answer") -> 
 
 
 @contextmanager
-def judging(away: str = "the database does not answer") -> Generator[None]:
+def judging(away: str = DATABASE_AWAY) -> Generator[None]:
     """What a connection of our own raises inside comes out as of the table above."""
     try:
         yield

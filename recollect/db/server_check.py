@@ -1,12 +1,13 @@
 """Whether a server, a database and a role are such that the service can live there."""
 
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from recollect.db.sessions import CONNECT_TIMEOUT
+from recollect.db.sessions import CONNECT_TIMEOUT, bound
 from recollect.errors import SetupError
 
 
@@ -49,7 +50,9 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
     `patience`: seconds to wait for a connection.
     """
     connect = partial(psycopg.connect, url, autocommit=True, connect_timeout=int(patience))
-    with connect() as one, connect() as other:
+    with closing(connect()) as one, closing(connect()) as other:
+        for session in (one, other):
+            bound(session, patience)
         if not are_apart(one, other):
             raise SetupError(
                 "the pooler before the database gives each transaction any session of the server"

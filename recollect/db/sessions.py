@@ -2,6 +2,7 @@
 pooler in front of it would have them be, and over a line that counts as lost when it is silent."""
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -50,16 +51,28 @@ Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
 def connect(
     kind: type[Connection], url: str, settings: Mapping[str, str] = NO_MORE, **more: Any
 ) -> Connection:
-    """A session in autocommit, settled; the caller closes it. `more` goes to psycopg."""
+    """A session in autocommit, settled; the caller closes it. `more` goes to psycopg.
+
+    Raises OperationalError where the server takes the connection and then says nothing.
+    """
     session = kind.connect(
         url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url), **more
     )
     try:
+        bound(session, CONNECT_TIMEOUT)
         settle(session, settings)
+        bound(session, None)
     except BaseException:
         session.close()
         raise
     return session
+
+
+def bound(session: psycopg.Connection[Any], seconds: float | None) -> None:
+    """From now on, a statement without an answer after so many seconds raises OperationalError. A
+    server that stands still, as where its disk hangs, keeps no limit itself. None: no limit."""
+    # Psycopg calls it for each statement: a method of ours would cost each some time.
+    session.__dict__["wait"] = partial(psycopg.Connection.wait, session, timeout=seconds)
 
 
 async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:

@@ -306,6 +306,22 @@ def test_a_database_that_takes_no_writes_is_not_ready_and_says_so(app: App, clie
     assert refused.headers["retry-after"] == "1"
 
 
+def test_a_database_that_is_away_is_named(app: App, client: httpx.Client):
+    """Both said that "something" did not answer. No address or role is told with it."""
+    url = make_conninfo(app.db.url, host="127.0.0.1", port=1)
+    with (
+        Database(url, size=1, patience=timedelta(milliseconds=100)) as away,
+        serving(replace(app, db=away)) as base,
+        plain_client(base, dict(client.headers)) as http,
+    ):
+        ready, refused = http.get("/ready"), http.post("/v3/documents", json={"content": "hello"})
+
+    assert (ready.status_code, refused.status_code) == (503, 503)
+    assert ready.json() == {"status": "failing", "reason": "the database does not answer"}
+    assert refused.json()["details"] == "the database does not answer; try again in a moment"
+    assert refused.headers["retry-after"] == "1"
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a disk without room")
 def test_a_full_disk_of_files_is_not_ready(app: App):
     """Uploads were refused, and all was said to be well."""

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import shutil
+import socketserver
 import subprocess
+import threading
 import uuid
 from collections.abc import Callable, Generator
 from datetime import timedelta
@@ -238,6 +240,28 @@ def test_doctor_says_why_the_database_does_not_answer(
     told = CliRunner().invoke(cli, ["doctor"])
     assert "FAIL database: the database does not answer: " in told.output
     assert "password authentication failed" in told.output
+
+
+def test_doctor_asks_a_database_that_is_away_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Four checks waited for it one after the other, 10 seconds each."""
+    asked = list[str]()
+
+    class Away(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append("and hung up on")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"postgresql://r:p@127.0.0.1:{server.server_address[1]}/r?sslmode=disable"
+        given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+        for name, value in given.items():
+            monkeypatch.setenv(f"RECOLLECT_{name}", value)
+        told = CliRunner().invoke(cli, ["doctor"])
+        server.shutdown()
+
+    assert asked == ["and hung up on"]
+    assert "FAIL database: the database does not answer: " in told.output
+    assert "embedder: none" in told.output
 
 
 @pytest.fixture

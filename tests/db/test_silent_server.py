@@ -2,13 +2,15 @@
 
 import os
 import signal
+import socketserver
+import threading
 from collections.abc import Callable, Generator
 from datetime import timedelta
 
 import pytest
 
 import recollect.db
-from recollect.db import Database, Tx
+from recollect.db import Database, Tx, open_once, sessions
 from recollect.errors import Contended, Unavailable
 
 pytestmark = pytest.mark.one_server
@@ -78,3 +80,29 @@ def test_what_takes_its_time_has_it_for_one_transaction(db: Database):
 
     with pytest.raises(Contended), db.begin() as tx:
         tx.execute("select pg_sleep(30)")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("begin", [recollect.db.migrate, lambda url: open_once(url).__enter__()])
+def test_one_that_lets_in_and_says_no_more_holds_no_start(
+    begin: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+):
+    """A pooler without a free session is one: the start, the doctor and commands hung."""
+
+    class Silent(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 10)
+            welcome = b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I"
+            self.request.sendall(welcome)
+            while self.request.recv(1 << 10):
+                pass
+
+    monkeypatch.setattr(sessions, "CONNECT_TIMEOUT", AT_ONCE.total_seconds())
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Silent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"postgresql://r:p@127.0.0.1:{server.server_address[1]}/r?sslmode=disable"
+        try:
+            with pytest.raises(Unavailable, match="the database does not answer"):
+                begin(f"{url}&gssencmode=disable")
+        finally:
+            server.shutdown()
