@@ -507,8 +507,9 @@ def _apply_listed(
             unseen,
         )
         counts.note(
-            f"This listing lacks {lost:,} of {total:,} documents. They are kept until the next"
-            " sync sees the same."
+            f"This listing lacks {lost:,} of {total:,} documents. They are kept for now. The next"
+            " sync deletes them if it sees the same, also one that is started by hand. Pause the"
+            " connection to keep them until the source has been checked."
         )
         counts.code = counts.code or HELD
         return

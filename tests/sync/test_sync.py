@@ -366,6 +366,8 @@ def test_a_listing_that_lost_most_is_confirmed_by_a_second(
     assert connection.last_run is not None
     assert connection.last_run.status == "partial"
     assert "30 of 50" in connection.last_run.notes[0]
+    assert "started by hand" in connection.last_run.notes[0], "what confirms"
+    assert "Pause" in connection.last_run.notes[0], "what keeps"
     assert connection.due_at is not None
     assert connection.due_at < datetime.now(UTC) + HOUR
 
