@@ -1083,7 +1083,7 @@ def test_the_doctor_says_what_holds_a_change_up(filled: Ground) -> None:
         )
 
         def told() -> list[tuple[str, str]]:
-            return [(one.state, one.details) for one in doctor._embedder(config)]
+            return [(one.state, one.details) for one in doctor._embedder(config, away=False)]
 
         assert told() == [("ok", "openai:small, 48 dimensions")]
         filled.large.refuses = "note7"
