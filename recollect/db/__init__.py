@@ -98,6 +98,7 @@ TRIES = 5
 """of a transaction that collides with others"""
 SLACK = timedelta(seconds=15)
 """A server that has not ended a statement so long after its limit of time counts as silent."""
+LONGEST_QUEUE = 600.0  # seconds that `Database.alone` waits for those before it
 START_TIMEOUT = 75.0  # seconds that the start and `doctor` give each statement
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
@@ -315,9 +316,11 @@ class Database:
         """Wait until no process is in a block of that name; then be in it.
 
         For what must not happen twice at a time and must not hold a transaction, such as calling
-        somebody else. The connection that holds the lock is not one of the pool.
+        somebody else. The connection that holds the lock is not one of the pool. Raises
+        Unavailable after `LONGEST_QUEUE`.
         """
         with self._session() as session:
+            bound(session, LONGEST_QUEUE)
             session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
             yield
 
@@ -347,6 +350,7 @@ class Database:
         with judging():
             connection = connect(psycopg.Connection, self.url)
             try:
+                bound(connection, CONNECT_TIMEOUT)
                 connection.execute("listen recollect_due")
             except BaseException:
                 connection.close()

@@ -46,6 +46,7 @@ _SETTLE = (
 )
 
 Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
+AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 
 def connect(
@@ -68,19 +69,20 @@ def connect(
     return session
 
 
-def bound(session: psycopg.Connection[Any], seconds: float | None) -> None:
+def bound(session: AnyConnection, seconds: float | None) -> None:
     """From now on, a statement without an answer after so many seconds raises OperationalError. A
     server that stands still, as where its disk hangs, keeps no limit itself. None: no limit."""
     # Psycopg calls it for each statement: a method of ours would cost each some time.
-    session.__dict__["wait"] = partial(psycopg.Connection.wait, session, timeout=seconds)
+    session.__dict__["wait"] = partial(type(session).wait, session, timeout=seconds)
 
 
 async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:
-    """As `connect`, for an event loop."""
+    """As `connect`, for an event loop, and each statement later has as long as the first one."""
     session = await psycopg.AsyncConnection.connect(
         url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url)
     )
     try:
+        bound(session, CONNECT_TIMEOUT)
         await session.execute(_SETTLE, (Jsonb(dict(SETTINGS)),))
     except BaseException:
         await session.close()
