@@ -1,13 +1,14 @@
 """How a session with the database begins: with our settings, whatever its role, its database or a
 pooler in front of it would have them be, and over a line that counts as lost when it is silent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 
 from recollect.db import citus
@@ -47,6 +48,25 @@ _SETTLE = (
 
 Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
 AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+
+class PooledSession(psycopg.Connection[DictRow]):
+    """One that tells `refused` why it was not opened, which a pool keeps to itself."""
+
+    @classmethod
+    def connect(  # pyright: ignore[reportIncompatibleMethodOverride] # no setting of libpq's
+        cls,
+        conninfo: str = "",
+        *,
+        refused: Callable[[psycopg.Error], object] | None = None,
+        **more: Any,
+    ) -> Self:
+        try:
+            return super().connect(conninfo, **more)
+        except psycopg.Error as error:
+            if refused is not None:
+                refused(error)
+            raise
 
 
 def connect(
