@@ -154,6 +154,7 @@ READ_ONLY = "database_read_only"
 DATABASE_AWAY = "the database does not answer"
 """What clients are told of a DatabaseAway: its own message may name hosts and roles."""
 NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
+NO_ROOM_LEFT = "the disk is full: nothing can be stored until there is room"
 
 
 class Contended(Unavailable):
@@ -226,6 +227,18 @@ INTERNAL_ERROR = "internal_error"
 def code_of(error: Exception) -> str:
     """The code under which a failure is stored and counted."""
     return error.code if isinstance(error, Permanent | Transient) else INTERNAL_ERROR
+
+
+def sentence_of(error: RecollectError) -> str:
+    """What clients are told of a failure: words of the database's server, which may name hosts,
+    roles and files, are for the log."""
+    if isinstance(error, DatabaseAway):
+        return DATABASE_AWAY
+    if isinstance(error, Unavailable) and error.code in (DISK_FULL, READ_ONLY):
+        return NO_ROOM_LEFT if error.code == DISK_FULL else NO_WRITES
+    if isinstance(error, RequestError):
+        return error.details or error.message
+    return str(error)
 
 
 _KINDS = {

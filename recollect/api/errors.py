@@ -16,7 +16,6 @@ from recollect.errors import (
     DATABASE_AWAY,
     DISK_FULL,
     NO_ROOM,
-    NO_WRITES,
     READ_ONLY,
     BadRequestError,
     DatabaseAway,
@@ -26,6 +25,7 @@ from recollect.errors import (
     RequestError,
     Unavailable,
     in_words,
+    sentence_of,
 )
 from recollect.loop import tell_bug
 
@@ -106,12 +106,10 @@ def unavailable(request: Request, error: Exception) -> Response:
         headers = {"x-should-retry": "false"}
         return answer(request, 503, "Service unavailable", details, headers=headers)
     details = "something that the service needs does not answer; try again in a moment"
-    if isinstance(error, Unavailable) and error.code == DISK_FULL:
-        details = "the disk is full: nothing can be stored until there is room"
-    elif isinstance(error, Unavailable) and error.code == READ_ONLY:
-        details = NO_WRITES
-    elif isinstance(error, DatabaseAway):
+    if isinstance(error, DatabaseAway):
         details = f"{DATABASE_AWAY}; try again in a moment"
+    elif isinstance(error, Unavailable) and error.code in (DISK_FULL, READ_ONLY):
+        details = sentence_of(error)
     return answer(request, 503, "Service unavailable", details, headers={"retry-after": "1"})
 
 

@@ -29,6 +29,7 @@ from recollect.errors import (
     RequestError,
     SetupError,
     Transient,
+    sentence_of,
 )
 from recollect.model import Connection
 from recollect.sync import authorizations, connect, farewells, push_registrations
@@ -141,7 +142,7 @@ def _agreed(
                 farewells.take_back(app, connection, tokens, account.id)
             raise
     except RecollectError as fault:
-        LOG.warning("authorization failed", connection=connection.id, reason=_sentence(fault))
+        LOG.warning("authorization failed", connection=connection.id, reason=sentence_of(fault))
         return _back(app, taken.redirect_url, connection, fault)
     LOG.info("authorized", connection=connection.id, provider=connector.provider)
     who = account.name or account.id
@@ -201,7 +202,7 @@ def _back(
         case _:
             code = "refused"
     sent = _redirect(app, redirect_url, connection, code)
-    return sent or _page("That did not work", _sentence(fault), 400)
+    return sent or _page("That did not work", sentence_of(fault), 400)
 
 
 def _redirect(
@@ -288,10 +289,6 @@ def _keep_pending(app: App, provider: str, secret: str) -> None:
 def _page(title: str, text: str, status: int = 200) -> Response:
     shown = _PAGE.format(title=html.escape(title), text=html.escape(text))
     return HTMLResponse(shown, status, _HEADERS)
-
-
-def _sentence(fault: RecollectError) -> str:
-    return (fault.details or fault.message) if isinstance(fault, RequestError) else str(fault)
 
 
 def _no_pause(seconds: float) -> None:

@@ -24,12 +24,12 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from recollect import log, loop
 from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging
-from recollect.db.server_check import check_pooler, check_server, have_vectors
-from recollect.db.sessions import CONNECT_TIMEOUT, bound, connect, line, settle
+from recollect.db.server_check import check_pooler, check_server, have_vectors, permitted
+from recollect.db.sessions import CONNECT_TIMEOUT, PooledSession, bound, connect, line, settle
 from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
 
 
-class Tx(psycopg.Connection[DictRow]):
+class Tx(PooledSession):
     """A connection inside a transaction. Only `Database.begin` makes one; nobody else commits."""
 
     made_due = False
@@ -98,6 +98,7 @@ TRIES = 5
 """of a transaction that collides with others"""
 SLACK = timedelta(seconds=15)
 """A server that has not ended a statement so long after its limit of time counts as silent."""
+LONGEST_QUEUE = 600.0  # seconds that `Database.alone` waits for those before it
 START_TIMEOUT = 75.0  # seconds that the start and `doctor` give each statement
 AHEAD = 8
 """Connections that are kept for what all others wait for, such as the check of a key."""
@@ -146,6 +147,7 @@ class Database:
                 "connect_timeout": int(CONNECT_TIMEOUT),
                 **line(url),
                 "application_name": name,
+                "refused": self._note,
             },
             configure=self._configure,
         )
@@ -162,6 +164,8 @@ class Database:
         self._silence = (statement_timeout + SLACK).total_seconds() if statement_timeout else None
         self._size = size
         self._places = threading.Semaphore(size)
+        self._refusal: psycopg.Error | None = None
+        """of the last connection that was tried, unless it came up"""
         self._opened = False
         self._calling = threading.Lock()
         self._called = threading.Lock()
@@ -245,7 +249,11 @@ class Database:
         finally:
             self._places.release()
 
+    def _note(self, refusal: psycopg.Error | None) -> None:
+        self._refusal = refusal
+
     def _configure(self, connection: Tx) -> None:
+        self._note(None)
         connection.bound(self._patience)
         settle(connection, self._settings)
         pgvector.psycopg.register_vector(connection)
@@ -315,9 +323,11 @@ class Database:
         """Wait until no process is in a block of that name; then be in it.
 
         For what must not happen twice at a time and must not hold a transaction, such as calling
-        somebody else. The connection that holds the lock is not one of the pool.
+        somebody else. The connection that holds the lock is not one of the pool. Raises
+        Unavailable after `LONGEST_QUEUE`.
         """
         with self._session() as session:
+            bound(session, LONGEST_QUEUE)
             session.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,))
             yield
 
@@ -347,6 +357,7 @@ class Database:
         with judging():
             connection = connect(psycopg.Connection, self.url)
             try:
+                bound(connection, CONNECT_TIMEOUT)
                 connection.execute("listen recollect_due")
             except BaseException:
                 connection.close()
@@ -402,7 +413,8 @@ class Database:
                 return self._pool.getconn(min(ASK_AGAIN, self._patience))
             except PoolTimeout as error:
                 if time.monotonic() > give_up:
-                    raise judged(error) from error
+                    why = f": {first_line(self._refusal)}" if self._refusal else ""
+                    raise DatabaseAway(f"{DATABASE_AWAY}{why}") from error
             except PoolClosed as error:
                 raise judged(error) from error
 
@@ -491,7 +503,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
         citus.keep_apart(session)
         have_vectors(session)
-        with _permitted(session, "the list of migrations"):
+        with permitted(session, "the list of migrations"):
             session.execute(
                 "create table if not exists migrations"
                 " (name text primary key, applied_at timestamptz not null default now())"
@@ -501,7 +513,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         for name, script in scripts():
             if name in done:
                 continue
-            with _permitted(session, name), session.transaction():
+            with permitted(session, name), session.transaction():
                 session.execute(script)
                 session.execute("insert into migrations (name) values (%s)", (name,))
             applied.append(name)
@@ -510,20 +522,6 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         if index_shards is not None:
             citus.spread(session, index_shards)
     return applied
-
-
-@contextmanager
-def _permitted(session: psycopg.Connection[Any], what: str) -> Generator[None]:
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege as error:
-        role, database = session.info.user, session.info.dbname
-        raise SetupError(
-            f"the role {role} may not make the tables and schemas of {what}"
-            f" ({error.diag.message_primary}); the owner of the database allows it with:"
-            f' grant create on schema public to "{role}";'
-            f' grant create on database "{database}" to "{role}"'
-        ) from error
 
 
 def migrate_new(url: str) -> None:

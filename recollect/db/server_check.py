@@ -1,6 +1,7 @@
 """Whether a server, a database and a role are such that the service can live there."""
 
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -116,3 +117,18 @@ def _check_encoding(session: psycopg.Connection[Any]) -> None:
 
 def _is_older(pgvector: str) -> bool:
     return tuple(int(part) for part in pgvector.split(".")[:2]) < (0, 8)
+
+
+@contextmanager
+def permitted(session: psycopg.Connection[Any], what: str) -> Generator[None]:
+    """Raises SetupError, which says how to allow it, where the role may not make `what`."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        role, database = session.info.user, session.info.dbname
+        raise SetupError(
+            f"the role {role} may not make the tables and schemas of {what}"
+            f" ({error.diag.message_primary}); the owner of the database allows it with:"
+            f' grant create on schema public to "{role}";'
+            f' grant create on database "{database}" to "{role}"'
+        ) from error

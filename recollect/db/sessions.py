@@ -1,13 +1,14 @@
 """How a session with the database begins: with our settings, whatever its role, its database or a
 pooler in front of it would have them be, and over a line that counts as lost when it is silent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 
 from recollect.db import citus
@@ -46,6 +47,26 @@ _SETTLE = (
 )
 
 Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
+AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+
+class PooledSession(psycopg.Connection[DictRow]):
+    """One that tells `refused` why it was not opened, which a pool keeps to itself."""
+
+    @classmethod
+    def connect(  # pyright: ignore[reportIncompatibleMethodOverride] # no setting of libpq's
+        cls,
+        conninfo: str = "",
+        *,
+        refused: Callable[[psycopg.Error], object] | None = None,
+        **more: Any,
+    ) -> Self:
+        try:
+            return super().connect(conninfo, **more)
+        except psycopg.Error as error:
+            if refused is not None:
+                refused(error)
+            raise
 
 
 def connect(
@@ -68,19 +89,20 @@ def connect(
     return session
 
 
-def bound(session: psycopg.Connection[Any], seconds: float | None) -> None:
+def bound(session: AnyConnection, seconds: float | None) -> None:
     """From now on, a statement without an answer after so many seconds raises OperationalError. A
     server that stands still, as where its disk hangs, keeps no limit itself. None: no limit."""
     # Psycopg calls it for each statement: a method of ours would cost each some time.
-    session.__dict__["wait"] = partial(psycopg.Connection.wait, session, timeout=seconds)
+    session.__dict__["wait"] = partial(type(session).wait, session, timeout=seconds)
 
 
 async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:
-    """As `connect`, for an event loop."""
+    """As `connect`, for an event loop, and each statement later has as long as the first one."""
     session = await psycopg.AsyncConnection.connect(
         url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url)
     )
     try:
+        bound(session, CONNECT_TIMEOUT)
         await session.execute(_SETTLE, (Jsonb(dict(SETTINGS)),))
     except BaseException:
         await session.close()

@@ -21,7 +21,14 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from recollect import __version__, log
-from recollect.errors import RecollectError, RequestError, Transient, in_words
+from recollect.errors import (
+    RecollectError,
+    RequestError,
+    Transient,
+    Unavailable,
+    in_words,
+    sentence_of,
+)
 from recollect.mcp import documents
 from recollect.mcp.documents import SCHEME, TEMPLATE, ListedAnswer
 from recollect.mcp.seam import Session, whole
@@ -203,7 +210,8 @@ def advice(error: RecollectError, names: Mapping[str, str] | None = None) -> str
     """What went wrong, and what to do about it, in words for a model and its user; `names` of a
     tool go before those of all."""
     called = {**NAMES, **(names or {})}
-    told = _FIELD.sub(lambda field: called.get(field[1], field[1]), str(error))
+    said = sentence_of(error) if isinstance(error, Unavailable) else str(error)
+    told = _FIELD.sub(lambda field: called.get(field[1], field[1]), said)
     told = _USE_ITS_ID.sub("use its id, from `list`", told)
     match error:
         case RequestError(status=403):

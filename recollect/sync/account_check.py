@@ -27,9 +27,9 @@ from recollect.errors import (
     Permanent,
     Reauthorize,
     RecollectError,
-    RequestError,
     SetupError,
     Transient,
+    sentence_of,
 )
 from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.model import Blob, Connection, ConnectionState, Remembered
@@ -110,7 +110,7 @@ class _Walk:
         try:
             source = self._open()
         except RecollectError as error:
-            yield Assumption("secrets", False, f"{_sentence(error)}; give them again")
+            yield Assumption("secrets", False, f"{sentence_of(error)}; give them again")
             return
         try:
             yield from self._account(source)
@@ -144,7 +144,7 @@ class _Walk:
             with self._app.db.begin() as tx:
                 client_of(tx, self._app, self._connection.org_id, self._connector)
         except BadRequestError as error:
-            return Assumption("application", False, _sentence(error))
+            return Assumption("application", False, sentence_of(error))
         return Assumption("application", True, "an OAuth application is configured")
 
     def _tokens(self) -> Iterator[Assumption]:
@@ -423,7 +423,7 @@ def _guarded(name: str, work: Iterator[Assumption]) -> Iterator[Assumption]:
     except LeaseLost:
         yield Assumption(name, False, "the connection was deleted meanwhile")
     except RecollectError as error:
-        yield Assumption(name, False, _sentence(error))
+        yield Assumption(name, False, sentence_of(error))
 
 
 def _as_remembered(item: Item, now: datetime) -> Remembered:
@@ -449,7 +449,3 @@ def _life(tokens: Tokens) -> str:
     if tokens.refresh is None:
         return f"it is authorized until {until}, and cannot be renewed without the user"
     return f"it is authorized; the access token is good until {until} and renewed by itself"
-
-
-def _sentence(error: RecollectError) -> str:
-    return (error.details or error.message) if isinstance(error, RequestError) else str(error)

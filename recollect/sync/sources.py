@@ -22,10 +22,9 @@ from recollect.errors import (
     Parked,
     Permanent,
     Reauthorize,
-    RecollectError,
-    RequestError,
     SetupError,
     Transient,
+    sentence_of,
 )
 from recollect.fetch import Endpoint, Fetcher
 from recollect.memories import reading
@@ -291,7 +290,7 @@ class StoredAccess:
             with self._app.db.begin() as tx:
                 return client_of(tx, self._app, self._connection.org_id, self._connector)
         except BadRequestError as error:  # the operator's to mend, not the user's
-            raise Permanent(_sentence(error), code=oauth.INVALID_CLIENT) from error
+            raise Permanent(sentence_of(error), code=oauth.INVALID_CLIENT) from error
 
     def _stored(self) -> Tokens:
         with self._app.db.begin() as tx:
@@ -447,10 +446,6 @@ def api_url(app: App, connector: Connector) -> str:
 def endpoint_at(url: str) -> Endpoint:
     """One for all threads of the process, so that connections are kept."""
     return Endpoint(url, total=LONGEST_ANSWER)
-
-
-def _sentence(error: RecollectError) -> str:
-    return (error.details or error.message) if isinstance(error, RequestError) else str(error)
 
 
 def end(

@@ -12,7 +12,15 @@ import structlog
 from recollect import log
 from recollect.app import App
 from recollect.db import Tx
-from recollect.errors import Contended, HeldOff, LeaseLost, Permanent, Transient, Unavailable
+from recollect.errors import (
+    Contended,
+    HeldOff,
+    LeaseLost,
+    Permanent,
+    Transient,
+    Unavailable,
+    sentence_of,
+)
 from recollect.inference import endpoint_embedder
 from recollect.inference.llm import wait
 from recollect.loop import backoff, settled
@@ -172,7 +180,7 @@ def settle(app: App, claim: DreamClaim, outcome: Outcome, mood: Mood) -> None:
             _tell("lost", None)
             return
         case Unavailable() if not isinstance(outcome, Contended):
-            down = Failure(outcome.code, str(outcome))
+            down = Failure(outcome.code, sentence_of(outcome))
             rest = mood.rest(outcome.after)
             written(app, lambda tx: extraction_queue.again(tx, claim, rest, down, free=True))
             _tell("paused", down)

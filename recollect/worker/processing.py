@@ -23,6 +23,7 @@ from recollect.errors import (
     Transient,
     Unavailable,
     code_of,
+    sentence_of,
 )
 from recollect.index import missing_vectors
 from recollect.ingest import notes
@@ -412,7 +413,7 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
         case Permanent():
             failure, after, free = Failure(outcome.code, str(outcome)), None, False
         case Unavailable() if _is_down(outcome):
-            failure, free = Failure(outcome.code, str(outcome)), True
+            failure, free = Failure(outcome.code, sentence_of(outcome)), True
             after = min(outcome.after or pause, LONGEST_WISH)
         case Parked():
             failure, after, free = Failure(outcome.code, str(outcome)), outcome.after or PAUSE, True

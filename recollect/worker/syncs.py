@@ -22,6 +22,7 @@ from recollect.errors import (
     SetupError,
     Transient,
     Unavailable,
+    sentence_of,
 )
 from recollect.loop import backoff, enduring, settled
 from recollect.model import Failure, SyncClaim
@@ -237,10 +238,10 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             _count(claim, "needs_auth")
             return
         case Contended():
-            failure = Failure(INTERNAL_ERROR, str(outcome))
+            failure = Failure(INTERNAL_ERROR, sentence_of(outcome))
             after = _backoff(claim)
         case Unavailable():
-            failure, after = Failure(INTERNAL_ERROR, str(outcome)), TICK
+            failure, after = Failure(INTERNAL_ERROR, sentence_of(outcome)), TICK
         case Transient():
             code = RATE_LIMITED if outcome.code == RATE_LIMITED else PROVIDER_UNAVAILABLE
             away = True

@@ -28,7 +28,7 @@ from recollect.db.replicas import Replicated
 from recollect.db.server_check import are_apart
 from recollect.db.sessions import connect
 from recollect.documents import NewDocument
-from recollect.errors import SetupError
+from recollect.errors import DatabaseAway, SetupError
 from recollect.events.listener import Notice, watch
 from recollect.model import DocumentId, Plan, Tenant
 from recollect.ops.backup._session import snapshot
@@ -194,6 +194,18 @@ def test_what_a_database_sets_for_its_sessions_does_not_deafen_who_hears_of_docu
         with database.begin() as tx:
             tenant = Tenant(orgs.create(tx, "acme", Plan.FREE).id)
         assert [notice.tags for notice in asyncio.run(heard(database, tenant))] == [["日本"]]
+
+
+def test_a_pool_tells_why_it_gets_no_connection(
+    theirs: Callable[[LiteralString], str],
+):
+    """The pool kept it to itself: the log of an API process named no reason."""
+    url = make_conninfo(theirs(""), password="another")
+    with (
+        Database(url, size=1, patience=timedelta(seconds=2)) as database,
+        pytest.raises(DatabaseAway, match="password authentication failed"),
+    ):
+        database.ping()
 
 
 def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):

@@ -1,5 +1,6 @@
 """A server that stands still, as where its disk hangs: it keeps no limit of time itself."""
 
+import asyncio
 import os
 import signal
 import socketserver
@@ -12,6 +13,7 @@ import pytest
 import recollect.db
 from recollect.db import Database, Tx, open_once, sessions
 from recollect.errors import Contended, Unavailable
+from recollect.events.listener import watch
 
 pytestmark = pytest.mark.one_server
 AT_ONCE = timedelta(milliseconds=300)
@@ -27,6 +29,19 @@ def sent(tx: Tx) -> None:
     with tx.cursor().copy("copy kept from stdin") as copy:
         for _ in range(100_000):
             copy.write_row(["a row"])
+
+
+def once(url: str) -> None:
+    with open_once(url):
+        pass
+
+
+def hear_once(url: str) -> None:
+    async def hear() -> None:
+        async with watch(url):
+            pass
+
+    asyncio.run(hear())
 
 
 @pytest.fixture
@@ -83,7 +98,34 @@ def test_what_takes_its_time_has_it_for_one_transaction(db: Database):
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("begin", [recollect.db.migrate, lambda url: open_once(url).__enter__()])
+def test_it_holds_no_turn_for_ever(db: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recollect.db, "LONGEST_QUEUE", AT_ONCE.total_seconds())
+    with db.alone("a name"), pytest.raises(Unavailable), db.alone("a name"):
+        pass
+
+
+@pytest.mark.timeout(30)
+def test_it_holds_nobody_who_hears_of_documents(db: Database, monkeypatch: pytest.MonkeyPatch):
+    """Each stream of events and each wait for a document hung, also once it worked again."""
+    monkeypatch.setattr(sessions, "CONNECT_TIMEOUT", 1.0)
+
+    async def hear() -> None:
+        async with watch(db.url) as told:
+            pid = told._connection.info.backend_pid
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await told.renew()
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
+    with pytest.raises(Unavailable):
+        asyncio.run(hear())
+    with db.begin() as tx:
+        tx.execute("delete from watchers")  # or other tests had each stage told
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("begin", [recollect.db.migrate, once, hear_once])
 def test_one_that_lets_in_and_says_no_more_holds_no_start(
     begin: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ):

@@ -16,7 +16,17 @@ from recollect import connectors, documents
 from recollect.app import App, secret_keys
 from recollect.connectors.base import Source
 from recollect.documents import DocumentQuery
-from recollect.errors import LeaseLost, Permanent, Reauthorize, Transient
+from recollect.errors import (
+    DATABASE_AWAY,
+    DISK_FULL,
+    NO_ROOM_LEFT,
+    DatabaseAway,
+    LeaseLost,
+    Permanent,
+    Reauthorize,
+    Transient,
+    Unavailable,
+)
 from recollect.fetch import Fetcher
 from recollect.model import (
     Blob,
@@ -853,6 +863,25 @@ def test_what_an_outdated_sync_says_of_the_old_secrets_does_not_stop_the_new_one
     with app.db.begin() as tx:
         [claim] = connection_queue.claim(tx, lease=app.lease, limit=1)
     assert claim.run_id == outdated.run_id
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (DatabaseAway("it does not answer: no pg_hba.conf entry for 10.0.0.1"), DATABASE_AWAY),
+        (Unavailable('could not extend file "base/1/2"', code=DISK_FULL), NO_ROOM_LEFT),
+    ],
+)
+def test_a_run_does_not_tell_what_the_database_said(
+    app: App, connect: Callable[..., Connection], outcome: Unavailable, told: str
+) -> None:
+    connection = connect()
+
+    syncs.settle(app, take(app), outcome)
+
+    failure = again(app, connection).failure
+    assert failure is not None
+    assert failure.message == told
 
 
 def test_a_connection_may_be_deleted_when_its_sync_has_just_ended(

@@ -14,15 +14,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from psycopg.conninfo import make_conninfo
 
 from recollect import blobs, documents
 from recollect.app import App
 from recollect.blobs import FolderBlobs
-from recollect.db import Database
+from recollect.db import Database, open_once
 from recollect.documents import DocumentChange, NewDocument
-from recollect.errors import HeldOff, LeaseLost, Permanent, Transient, Unavailable, Undeletable
+from recollect.errors import (
+    DATABASE_AWAY,
+    DatabaseAway,
+    HeldOff,
+    LeaseLost,
+    Permanent,
+    Transient,
+    Unavailable,
+    Undeletable,
+)
 from recollect.extract import Sandbox
 from recollect.ingest.pipeline import process
+from recollect.mcp.server import advice
 from recollect.model import (
     Changed,
     Claim,
@@ -198,6 +209,20 @@ def test_what_all_need_being_down_costs_no_attempt(app: App, tenant: Tenant) -> 
     assert (found["status"], found["attempts"]) == ("queued", 0)
     assert found["error_code"] == "dependency_down"
     assert found["wait"] >= processing.PAUSE
+
+
+def test_what_a_database_that_is_away_says_is_not_told(
+    app: App, tenant: Tenant, database_url: str
+) -> None:
+    """It names hosts and roles."""
+    id = add(app, tenant, "hello")
+    with pytest.raises(DatabaseAway, match="a_role") as caught:
+        open_once(make_conninfo(database_url, user="a_role")).__enter__()
+
+    settled(app, caught.value)
+
+    assert row(app, id)["error_message"] == DATABASE_AWAY
+    assert advice(caught.value) == f"{DATABASE_AWAY}. Try again in a moment."
 
 
 def test_an_endpoint_that_is_down_is_not_waited_for_all_day(app: App, tenant: Tenant) -> None:
