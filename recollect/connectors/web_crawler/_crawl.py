@@ -133,7 +133,10 @@ class Crawl:
             raise error.reason from error
         yield from self._said()
         yield from self._retitled()
-        if not self._incomplete:
+        one_page = self._ledger.sameness.trouble()
+        if one_page is not None:
+            yield one_page
+        elif not self._incomplete:
             yield Listed()
         yield Checkpoint({})
 
