@@ -1834,6 +1834,11 @@ def test_a_site_of_which_most_leads_to_one_page_says_so_and_keeps_its_documents(
     assert "login page" in told.message
     assert documents(source) >= set(paths)
     assert not of_kind(stored, Listed)
+    for path in paths:
+        site.write(path, links=paths)
+    recovered = again(source)
+    assert not of_kind(recovered, Trouble)
+    assert of_kind(recovered, Listed)
 
 
 def test_a_first_crawl_that_sees_only_a_login_page_says_so(site: Site, source: MemorySource):
