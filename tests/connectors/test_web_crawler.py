@@ -1852,6 +1852,14 @@ def test_a_first_crawl_that_sees_only_a_login_page_says_so(site: Site, source: M
     assert told.message.startswith(f"4 of 5 pages redirect to {site.url('/login')}")
 
 
+def test_pages_that_a_site_gave_up_may_redirect_to_its_start(site: Site, source: MemorySource):
+    site.write("/", links=["/old", "/older", "/oldest"])
+    for path in ("/old", "/older", "/oldest"):
+        site.redirect(path, "/")
+
+    assert not of_kind(crawl(source), Trouble)
+
+
 NOTICES: dict[str, Callable[[Site, str], None]] = {
     "json": lambda site, path: site.page(path, "{}", mime="application/json"),
     "too large": lambda site, path: site.page(path, html("x" * 200_000)),

@@ -33,7 +33,7 @@ class Deferral:
 
 
 class CrawlLedger:
-    def __init__(self, frontier: Frontier) -> None:
+    def __init__(self, frontier: Frontier, start: str) -> None:
         self._frontier = frontier
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
@@ -49,7 +49,7 @@ class CrawlLedger:
         """those whose document is at another address now"""
         self.freed = False
         """a document may have gone since this was put back, or not have come"""
-        self.sameness = Sameness()
+        self.sameness = Sameness(start)
 
     def __len__(self) -> int:
         """How many rows the next checkpoint makes."""
@@ -85,7 +85,8 @@ class CrawlLedger:
         if isinstance(change, Item):
             self.sameness.add(url, None)
         elif isinstance(change, Verdict) and change.kind in _SAME:
-            self.sameness.add(url, change.detail)
+            retired = change.kind == "redirect" and not change.confirm
+            self.sameness.add(url, change.detail, retired=retired)
         for deferral in self._waiting.pop(url, ()):
             self._resolve(deferral, leads=leads)
 
@@ -94,7 +95,8 @@ class CrawlLedger:
         self.settled[row.id] = row.verdict in LEADING or row.verdict == "redirect"
         if row.verdict in DOCUMENTS | _SAME:
             leads = (row.detail or "").startswith(("http://", "https://"))
-            self.sameness.add(row.url or row.id, row.detail if leads else None)
+            target, retired = row.detail if leads else None, row.verdict == "redirect"
+            self.sameness.add(row.url or row.id, target, retired=retired)
 
     # --- pages that are other pages ---
 

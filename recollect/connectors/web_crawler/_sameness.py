@@ -14,14 +14,20 @@ class Sameness:
     Queries do not count: `/login?next=/a` and `/login?next=/b` are one page.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: str) -> None:
+        self._start = _path(start)
         self._leads: dict[str, str | None] = {}
         """path → the path it leads to; None: it has a text of its own"""
 
-    def add(self, url: str, target: str | None) -> None:
-        """What one address leads to, if that is another one."""
+    def add(self, url: str, target: str | None, *, retired: bool = False) -> None:
+        """What one address leads to, if that is another one.
+
+        `retired`: it redirects and has no document. To the start page, that is what many sites do
+        with pages that they gave up.
+        """
         path, onward = _path(url), None if target is None else _path(target)
-        self._leads[path] = None if onward == path else onward
+        own = onward == path or (retired and onward == self._start)
+        self._leads[path] = None if own else onward
 
     def trouble(self) -> Trouble | None:
         """What to say if one page stands for most of them."""
