@@ -1797,6 +1797,69 @@ def test_a_site_that_shows_one_notice_everywhere_loses_nothing_at_once(
     assert told <= {"the start page", "found", "changed"}, "nothing is left of the notice"
 
 
+def _to_login(site: Site, path: str) -> None:
+    site.redirect(path, f"/login?next={path}")
+    site.write(f"/login?next={path}", "Who are you?")
+
+
+ONE_PAGE: dict[str, Callable[[Site, str], None]] = {
+    "login": lambda site, path: site.redirect(path, "/login"),
+    "login and back": _to_login,
+    "notice": lambda site, path: site.write(path, "Back soon."),
+}
+
+
+@pytest.mark.parametrize("answer", ONE_PAGE)
+@pytest.mark.parametrize("checkpoints", [None, 3], ids=["in one go", "killed meanwhile"])
+def test_a_site_of_which_most_leads_to_one_page_says_so_and_keeps_its_documents(
+    site: Site, source: MemorySource, answer: str, checkpoints: int | None
+):
+    paths = ["/", *(f"/p{number}" for number in range(110))]
+    site.write("/login", "Who are you?")
+    for path in paths:
+        site.write(path, links=paths)
+    healthy = of_kind(crawl(source), Trouble)
+    for path in paths:
+        ONE_PAGE[answer](site, path)
+
+    source.since += WEEK
+    stored = crawl(source, checkpoints=checkpoints)
+    if checkpoints is not None:
+        assert not of_kind(stored, Trouble), "it was killed before its end"
+        stored = crawl(source)
+
+    assert healthy == []
+    [told] = of_kind(stored, Trouble)
+    assert told.code == "one_page"
+    assert "login page" in told.message
+    assert documents(source) >= set(paths)
+    assert not of_kind(stored, Listed)
+    for path in paths:
+        site.write(path, links=paths)
+    recovered = again(source)
+    assert not of_kind(recovered, Trouble)
+    assert of_kind(recovered, Listed)
+
+
+def test_a_first_crawl_that_sees_only_a_login_page_says_so(site: Site, source: MemorySource):
+    site.sitemap("/sitemap.xml", [site.url(path) for path in ("/", "/a", "/b", "/c")])
+    site.write("/login", "Who are you?")
+    for path in ("/", "/a", "/b", "/c"):
+        site.redirect(path, "/login")
+
+    [told] = of_kind(crawl(source), Trouble)
+
+    assert told.message.startswith(f"4 of 5 pages redirect to {site.url('/login')}")
+
+
+def test_pages_that_a_site_gave_up_may_redirect_to_its_start(site: Site, source: MemorySource):
+    site.write("/", links=["/old", "/older", "/oldest"])
+    for path in ("/old", "/older", "/oldest"):
+        site.redirect(path, "/")
+
+    assert not of_kind(crawl(source), Trouble)
+
+
 NOTICES: dict[str, Callable[[Site, str], None]] = {
     "json": lambda site, path: site.page(path, "{}", mime="application/json"),
     "too large": lambda site, path: site.page(path, html("x" * 200_000)),

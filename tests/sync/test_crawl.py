@@ -274,3 +274,26 @@ def test_why_one_address_is_no_document_can_be_asked(
     )
     unknown = client.get(asked, params={"id": site.url("/never")})
     assert unknown.status_code == 404
+
+
+def test_a_site_behind_a_login_page_is_told_and_loses_nothing_at_once(
+    eager: App, site: Site, crawling: Callable[..., Connection]
+) -> None:
+    paths = ("/", "/a", "/b", "/c")
+    for path in paths:
+        site.write(path, links=paths)
+    connection = crawling(eager)
+    for path in paths:
+        site.redirect(path, "/login")
+    site.write("/login", "Who are you?")
+
+    connection = crawling(eager, connection)
+
+    assert connection.last_run is not None
+    assert connection.last_run.status == "partial"
+    assert connection.last_run.failure is not None
+    assert connection.last_run.failure.code == "one_page"
+    assert f"4 of 5 pages redirect to {site.url('/login')}" in connection.last_run.notes[0]
+    with eager.db.begin() as tx:
+        kept = [items.get(tx, connection.id, site.url(path)).document_id for path in paths]
+    assert None not in kept

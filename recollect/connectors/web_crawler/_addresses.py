@@ -74,7 +74,7 @@ class Addresses:
             self._abroad += 1
             return
         self._seen.add(row.id)
-        self._ledger.settled[row.id] = row.verdict in LEADING or row.verdict == "redirect"
+        self._ledger.recall_answered(row)
         if row.verdict in LEADING | DENIED:
             self.branches.take(row.id)
 

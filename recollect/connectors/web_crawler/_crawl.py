@@ -79,7 +79,7 @@ class Crawl:
         self._host = Host(source, self._state)
         self._streak = 0
         self._frontier = Frontier()
-        self._ledger = CrawlLedger(self._frontier)
+        self._ledger = CrawlLedger(self._frontier, self._scope.start)
         self._addresses = Addresses(source, self._scope, self._host, self._frontier, self._ledger)
         self._texts = Texts()
         self._titles = SiteTitles()
@@ -133,7 +133,10 @@ class Crawl:
             raise error.reason from error
         yield from self._said()
         yield from self._retitled()
-        if not self._incomplete:
+        one_page = self._ledger.sameness.trouble()
+        if one_page is not None:
+            yield one_page
+        elif not self._incomplete:
             yield Listed()
         yield Checkpoint({})
 

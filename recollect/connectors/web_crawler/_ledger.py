@@ -6,8 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.connectors.base import Change, Item, Missing, Verdict
-from recollect.connectors.web_crawler._page import LEADING, PLANNED, CrawlPage, Frontier
+from recollect.connectors.web_crawler._page import (
+    DOCUMENTS,
+    LEADING,
+    PLANNED,
+    CrawlPage,
+    Frontier,
+)
+from recollect.connectors.web_crawler._sameness import Sameness
 from recollect.connectors.web_crawler._texts import are_near
+from recollect.model import Remembered
+
+_SAME = frozenset({"duplicate", "near_duplicate", "redirect"})
+"""verdicts whose detail is the page that counts"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +33,7 @@ class Deferral:
 
 
 class CrawlLedger:
-    def __init__(self, frontier: Frontier) -> None:
+    def __init__(self, frontier: Frontier, start: str) -> None:
         self._frontier = frontier
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
@@ -38,6 +49,7 @@ class CrawlLedger:
         """those whose document is at another address now"""
         self.freed = False
         """a document may have gone since this was put back, or not have come"""
+        self.sameness = Sameness(start)
 
     def __len__(self) -> int:
         """How many rows the next checkpoint makes."""
@@ -70,8 +82,21 @@ class CrawlLedger:
             self.freed = self.freed or not isinstance(change, Item)
         self._fresh.pop(url, None)
         self.settled[url] = leads
+        if isinstance(change, Item):
+            self.sameness.add(url, None)
+        elif isinstance(change, Verdict) and change.kind in _SAME:
+            retired = change.kind == "redirect" and not change.confirm
+            self.sameness.add(url, change.detail, retired=retired)
         for deferral in self._waiting.pop(url, ()):
             self._resolve(deferral, leads=leads)
+
+    def recall_answered(self, row: Remembered) -> None:
+        """This crawl had it already. A document that is kept for now has a target as its detail."""
+        self.settled[row.id] = row.verdict in LEADING or row.verdict == "redirect"
+        if row.verdict in DOCUMENTS | _SAME:
+            leads = (row.detail or "").startswith(("http://", "https://"))
+            target, retired = row.detail if leads else None, row.verdict == "redirect"
+            self.sameness.add(row.url or row.id, target, retired=retired)
 
     # --- pages that are other pages ---
 
