@@ -54,7 +54,7 @@ class PooledSession(psycopg.Connection[DictRow]):
     """One that tells `refused` why it was not opened, which a pool keeps to itself."""
 
     @classmethod
-    def connect(  # pyright: ignore[reportIncompatibleMethodOverride] # no setting of libpq's
+    def connect(  # pyright: ignore[reportIncompatibleMethodOverride] # takes `refused`, too
         cls,
         conninfo: str = "",
         *,
