@@ -51,7 +51,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     try:
-        agreed = typer.confirm(question, err=True)  # noqa: TID251  what the ban leads to
+        agreed = typer.confirm(question, err=True)  # noqa: TID251 # all others call `confirm`
     except typer.Abort:
         if sys.stdin.isatty():
             raise

@@ -51,7 +51,7 @@ AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 
 class PooledSession(psycopg.Connection[DictRow]):
-    """One that tells `refused` why it was not opened, which a pool keeps to itself."""
+    """A session of a pool. It tells `refused` why it could not be opened; the pool tells nobody."""
 
     @classmethod
     def connect(  # pyright: ignore[reportIncompatibleMethodOverride] # takes `refused`, too
@@ -97,7 +97,7 @@ def bound(session: AnyConnection, seconds: float | None) -> None:
 
 
 async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:
-    """As `connect`, for an event loop, and each statement later has as long as the first one."""
+    """As `connect`, for an event loop; each later statement, too, has `CONNECT_TIMEOUT`."""
     session = await psycopg.AsyncConnection.connect(
         url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url)
     )

@@ -24,8 +24,8 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
     Raises Unavailable for the vector of a model that the index does not have any more.
     """
     # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
-    # know how long it takes to compare arrays, nor that the index mostly is in memory. The last two
-    # are the session's, too, which workers of Citus do not know.
+    # know how long it takes to compare arrays, nor that the index mostly is in memory. Each
+    # session has the last two anyway, but not on the workers of Citus.
     tx.execute(
         "set local enable_seqscan = off; set local random_page_cost = 1.1;"
         " set local hnsw.iterative_scan = relaxed_order; set local jit = off"
