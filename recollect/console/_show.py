@@ -200,7 +200,8 @@ def rate(key: Key) -> str:
 
 def place(named: Mapping[str, Any]) -> str:
     """Where a chunk stands in the original: `page 3`, `Q1, rows 17 to 20`, `1:23 to 2:10`."""
-    said = [str(named[name]) for name in ("member", "sheet", "chapter") if name in named]
+    outside = ("member", "sheet", "chapter")
+    said = [str(named[name]) for name in outside if name in named]
     for name in ("page", "row", "cell", "message"):
         if name in named:
             end = named.get(f"{name}End")
@@ -209,6 +210,7 @@ def place(named: Mapping[str, Any]) -> str:
         said.append(
             " to ".join(clock(named[name]) for name in ("time", "timeEnd") if name in named)
         )
+    said += [f"up to {end}" for name in outside if (end := named.get(f"{name}End"))]
     return ", ".join(said)
 
 

@@ -29,7 +29,7 @@ NOT_INDENTED = re.compile(r"^[^ \n]", re.MULTILINE)
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
 SPANNING = ("page", "row", "cell", "time", "message")
-"""of these a chunk that goes on to another one also names the last, as `pageEnd` and so on"""
+"""what is counted within a sheet, a chapter or a file"""
 
 Named = Mapping[str, object]
 
@@ -70,32 +70,33 @@ class _Marks:
         self._starts = starts
         self._named = named
 
-    def at(self, offset: int) -> Named:
-        index = bisect_right(self._starts, offset) - 1
-        return self._named(index) if index >= 0 else {}
-
     def over(self, start: int, end: int) -> dict[str, object]:
-        """What holds at the first character, and where it ends if that is elsewhere. A sheet's
-        rows end in that sheet, though the text may go on in the next one."""
+        """What holds at the first character, and where it ends if that is elsewhere. The heading of
+        a sheet stands with the row below it. A sheet's rows end in that sheet; if the text goes on
+        in the next one, `sheetEnd` names that."""
         last = bisect_left(self._starts, end) - 1
         if last < 0:
             return {}
-        begins = self.at(start) or self._named(bisect_right(self._starts, start))
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        begins = self._named(first)
+        while first < last and begins.items() < (below := self._named(first + 1)).items():
+            first, begins = first + 1, below
         whole = _outside(begins)
         ends = next(
             (
                 named
-                for index in range(last, -1, -1)
+                for index in range(last, first, -1)
                 if _outside(named := self._named(index)) == whole
             ),
             begins,
         )
+        reached = {**self._named(last), **{name: ends[name] for name in SPANNING if name in ends}}
         return {
             **begins,
             **{
-                f"{name}End": ends[name]
-                for name in SPANNING
-                if name in begins and name in ends and ends[name] != begins[name]
+                f"{name}End": reached[name]
+                for name in begins
+                if name in reached and reached[name] != begins[name]
             },
         }
 

@@ -133,7 +133,9 @@ class AddArguments(Arguments):
         None,
         max_length=255,
         description="A name of your own, such as `notes/standup`. Adding with the same name again"
-        " updates that document instead of making another.",
+        " updates that document instead of making another: text that keeps at least half of its"
+        " lines replaces it, other text is put behind it. To replace it by other text, `forget` it"
+        " first.",
     )
     metadata: dict[str, str | int | float | bool | list[str]] | None = Field(
         None,

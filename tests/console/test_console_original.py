@@ -429,6 +429,7 @@ def test_what_is_refreshed_names_the_file_that_may_stay(me: httpx.Client, app: A
         ({"sheet": "Q1", "row": 17}, "Q1, row 17"),
         ({"member": "a/b.csv", "row": 1, "rowEnd": 9}, "a/b.csv, rows 1 to 9"),
         ({"chapter": "The Orchard"}, "The Orchard"),
+        ({"sheet": "Q1", "row": 2, "rowEnd": 9, "sheetEnd": "Q3"}, "Q1, rows 2 to 9, up to Q3"),
         ({"message": 2, "messageEnd": 4}, "messages 2 to 4"),
         ({"time": 0.0}, "0:00"),
     ],

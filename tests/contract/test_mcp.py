@@ -381,6 +381,22 @@ def test_metadata_are_stored_as_they_came(live_url: str, client: httpx.Client, k
     assert json.dumps(stored, sort_keys=True) == json.dumps(given, sort_keys=True)
 
 
+def test_add_says_what_the_same_name_does_to_a_text(live_url: str, key: str) -> None:
+    """An assistant that thinks of an update as a replacement keeps what is no longer true."""
+
+    async def visit(assistant: Client) -> tuple[str, str]:
+        [add] = [tool for tool in (await assistant.list_tools()).tools if tool.name == "add"]
+        for cook in ("Ulrika", "Wenzel"):
+            new = {"content": f"The cook is {cook}.", "custom_id": "cook"}
+            id = (await call(assistant, "add", **new, wait_seconds=0))["id"]
+        text = (await call(assistant, "get", id=id))["text"]
+        return text, add.input_schema["properties"]["custom_id"]["description"]
+
+    text, said = talk(partial(over_http, live_url, key), visit)
+    assert text == "The cook is Ulrika.\nThe cook is Wenzel."
+    assert "other text is put behind it" in said
+
+
 def test_without_a_tag_a_limited_key_reads_the_profile_that_it_may(
     live_url: str, client: httpx.Client, db: Database, org: Org
 ) -> None:

@@ -45,9 +45,34 @@ def test_rows_go_with_their_sheet():
     )
 
     assert place_of(rows, 0, 20) == {"sheet": "Q1", "row": 2, "rowEnd": 3}
-    assert place_of(rows, 0, 30) == {"sheet": "Q1", "row": 2, "rowEnd": 3}
-    assert place_of(rows, 10, 30) == {"sheet": "Q1", "row": 3}
+    assert place_of(rows, 0, 30) == {"sheet": "Q1", "row": 2, "rowEnd": 3, "sheetEnd": "Q2"}
+    assert place_of(rows, 10, 30) == {"sheet": "Q1", "row": 3, "sheetEnd": "Q2"}
     assert place_of(rows, 20, 30) == {"sheet": "Q2", "row": 2}
+
+
+def test_the_heading_of_a_sheet_stands_with_its_first_row():
+    rows = Extracted(
+        "x" * 40,
+        places=[
+            Place(0, {"sheet": "Q1"}),
+            Place(10, {"sheet": "Q1", "row": 2}),
+            Place(20, {"sheet": "Q1", "row": 3}),
+            Place(30, {"sheet": "Q2"}),
+        ],
+    )
+
+    assert place_of(rows, 0, 30) == {"sheet": "Q1", "row": 2, "rowEnd": 3}
+    assert place_of(rows, 0, 10) == {"sheet": "Q1"}
+    assert place_of(rows, 0, 40) == {"sheet": "Q1", "row": 2, "rowEnd": 3, "sheetEnd": "Q2"}
+
+
+def test_a_chunk_over_several_chapters_names_the_first_and_the_last():
+    book = Extracted(
+        "x" * 30, places=[Place(10 * n, {"chapter": name}) for n, name in enumerate("ABC")]
+    )
+
+    assert place_of(book, 0, 10) == {"chapter": "A"}
+    assert place_of(book, 5, 30) == {"chapter": "A", "chapterEnd": "C"}
 
 
 def test_text_before_the_first_place_takes_the_first_one_it_reaches():
