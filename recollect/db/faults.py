@@ -57,8 +57,8 @@ _TELLING = ("23514", "54")
 def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
     """What to raise in place of `error`; itself, if it is a bug.
 
-    `away` begins the message of an outage, which is a DatabaseAway unless the server answers and
-    only takes no writes.
+    `away` begins the message of an outage, which is a DatabaseAway unless the server says
+    that its disk is full or that it takes no writes.
     """
     state = error.sqlstate
     if isinstance(error, PoolClosed | PoolTimeout | TooManyRequests):

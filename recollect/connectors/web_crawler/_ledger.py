@@ -18,7 +18,7 @@ from recollect.connectors.web_crawler._texts import are_near
 from recollect.model import Remembered
 
 _SAME = frozenset({"duplicate", "near_duplicate", "redirect"})
-"""verdicts whose detail is the page that counts"""
+"""verdicts whose detail is the address of the page that counts instead"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ class CrawlLedger:
             self._resolve(deferral, leads=leads)
 
     def recall_answered(self, row: Remembered) -> None:
-        """This crawl had it already. A document that is kept for now has a target as its detail."""
+        """Take up an address that this crawl had read before it was interrupted. The detail of a
+        document that is kept for now is the address that it leads to."""
         self.settled[row.id] = row.verdict in LEADING or row.verdict == "redirect"
         if row.verdict in DOCUMENTS | _SAME:
             leads = (row.detail or "").startswith(("http://", "https://"))
