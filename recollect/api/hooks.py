@@ -128,7 +128,7 @@ def _agreed(
         )
         lacking = oauth.missing(connector.authorized(connection.metadata), tokens)
         refused = BadRequestError(
-            f"scope: {', '.join(lacking)} was not granted; follow the link again and leave"
+            f"scope: {', '.join(lacking)} was not granted; authorize by a new link and leave"
             " everything ticked"
         )
         try:

@@ -121,6 +121,16 @@ def tell(tx: Tx, claim: SyncClaim, counts: SyncCounts) -> None:
     counts.fresh = {}
 
 
+def note_nothing(tx: Tx, id: ConnectionId, counts: SyncCounts, advice: str) -> None:
+    """At the end of a sync: say what to look at if there is nothing at all, not even something that
+    does not become a document."""
+    row = tx.execute(
+        "select exists (select from items where connection_id = %s) as seen", (id,)
+    ).fetchone()
+    if advice and counts.code is None and row is not None and not row["seen"]:
+        counts.note(f"Nothing was found. {advice}")
+
+
 def note_unlisted(counts: SyncCounts) -> None:
     """At the end of a sync: say that the feed is not complete, if it is not."""
     total = counts.added + counts.changed + counts.removed

@@ -78,6 +78,8 @@ EXEMPT: dict[tuple[str, str], str] = {
     ),
     ("cabinet", "many"): "it stands for no real provider",
     ("cabinet", "lost"): "it stands for no real provider",
+    ("cabinet", "nothing"): "it stands for no real provider",
+    ("web-crawler", "nothing"): "its first page is always there, or says why it is not",
     ("gmail", "rename"): "threads have no names that could change",
     ("gmail", "poison"): "a blank mail still has sender, subject and date",
     ("web-crawler", "revoked"): "a public site asks for no authorization",
@@ -318,6 +320,19 @@ def test_2_first_sync(world: World) -> None:
     assert one["title"]
     assert one["url"]
     assert world.finds("zebra1")
+
+
+@every("world", conforming("nothing"), indirect=True)
+def test_2_a_source_without_anything_says_where_to_look(world: World) -> None:
+    for name in sorted(world.peer.names()):
+        world.peer.remove(name)
+    world.connect()
+    world.sync()
+
+    run = world.run()
+    assert run["status"] == "completed"
+    assert [note.partition(".")[0] for note in run["notes"]] == ["Nothing was found"]
+    assert len(run["notes"][0]) > len("Nothing was found. ")
 
 
 @every("world", conforming("change"), indirect=True)

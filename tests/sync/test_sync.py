@@ -876,6 +876,23 @@ def test_without_an_authorization_the_user_s_wish_is_another_try(
     assert sorted(found(app, connection)) == ["Thing a"]
 
 
+def test_only_who_authorized_is_told_to_authorize_again(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.fail("changes", Reauthorize("the key is not known there"), times=2)
+    keyed = sync(app, connect())
+    with app.db.begin() as tx:
+        authorizations.authorize(
+            tx, keyed, tokens="sealed", expires_at=None, account="ann", email=None, due=True
+        )
+    authorized = sync(app, keyed)
+
+    assert keyed.failure is not None
+    assert authorized.failure is not None
+    assert keyed.failure.message == "the key is not known there"
+    assert authorized.failure.message.endswith("; authorize the connection again")
+
+
 def test_new_secrets_are_another_try(
     app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:

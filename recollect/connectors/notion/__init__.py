@@ -60,7 +60,10 @@ class Notion(Connector):
     provider = "notion"
     name = "Notion"
     guide = Guide(
-        "Pages and rows of databases.", "a Notion account; Notion asks which pages to share"
+        "Pages and rows of databases.",
+        "a Notion account; Notion asks which pages to share",
+        if_nothing="No page is shared with the integration: at Notion, on a page, open ••• →"
+        " Connections and choose it; or authorize the connection again and pick pages.",
     )
     settings = NotionSettings
     kinds = MappingProxyType({KIND: "page"})

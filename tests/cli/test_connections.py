@@ -1,0 +1,170 @@
+"""What the command line tells who connects providers: what to do next, and what does not go on."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from recollect.app import App
+from recollect.cli import connect
+from recollect.cli.client import Service as Client
+from recollect.model import Connection, ConnectionId, Failure, Org, Tenant
+from recollect.sync import authorizations, connection_queue, connections
+from recollect.sync.credentials import seal_tokens
+from recollect.worker import syncs
+from tests.conftest import serving
+from tests.connectors.peers import GithubPeer
+from tests.e2e.shell import Shell, Starter
+
+
+@dataclass
+class Desk:
+    """A person at a shell, an application of GitHub, and the service that both reach."""
+
+    app: App
+    tenant: Tenant
+    github: GithubPeer
+    run: Shell
+
+    def authorize(self, id: str) -> None:
+        """As the user who follows the link."""
+        tokens = self.github.tokens()
+        assert tokens is not None
+        sealed = seal_tokens(self.app, ConnectionId(id), tokens)
+        with self.app.db.begin() as tx:
+            made = connections.get(tx, self.tenant, id)
+            authorizations.authorize(
+                tx, made, tokens=sealed, expires_at=None, account="1", email="octo", due=False
+            )
+
+    def connection(self, id: str) -> Connection:
+        with self.app.db.begin() as tx:
+            return connections.get(tx, self.tenant, id)
+
+
+@pytest.fixture
+def desk(app: App, org: Org, key: str, starter: Starter, tmp_path: Path) -> Generator[Desk]:
+    with GithubPeer() as github:
+        assert github.settings is not None
+        config = app.config.model_copy(update={"providers": {"github": github.settings}})
+        own = replace(app, config=config)
+        with serving(own) as url:
+            shell = Shell(starter, tmp_path, {"RECOLLECT_URL": url, "RECOLLECT_API_KEY": key})
+            yield Desk(own, Tenant(org.id), github, shell)
+
+
+def test_repositories_are_connected_from_the_link_to_the_pick(desk: Desk) -> None:
+    desk.github.repository.commit({"guide.md": "Herons."})
+    made = desk.run("connect", "github", "--tag", "docs")
+    id = made.out.split()[1]
+    waiting = desk.run("connections")
+    link = desk.run("connections", "authorize", id)
+    early = desk.run("connections", "pick", id)
+    desk.authorize(id)
+    unpicked = desk.run("connections")
+    syncs.drain(desk.app)
+    listed = desk.run("connections", "pick", id)
+    absent = desk.run("connections", "pick", id, "octo/nowhere")
+    picked = desk.run("connections", "pick", id, "octo/Docs")
+    syncs.drain(desk.app)
+    shown, relisted = desk.run("connections"), desk.run("connections", "pick", id)
+
+    assert f"`recollect connections pick {id}`" in made.err
+    assert f"`recollect connections authorize {id}` prints the link" in waiting.err
+    assert "code_challenge" in link.out.split()[-1]
+    assert early.code == 2
+    assert "authorize" in early.err
+    assert f"nothing is picked yet, so nothing is synced; `recollect connections pick {id}`" in (
+        unpicked.err
+    )
+    assert listed.out.split() == ["picked", "name", "octo/docs"]
+    assert absent.code == 1
+    assert "has no octo/nowhere" in absent.err
+    assert picked.out.startswith("1 picked; ")
+    assert "completed" in shown.out
+    assert shown.err == ""
+    assert relisted.out.split() == ["picked", "name", "yes", "octo/docs"]
+
+
+def test_a_lost_authorization_comes_with_the_command_for_a_link(desk: Desk) -> None:
+    id = desk.run("connect", "github", "--json").json["id"]
+    desk.authorize(id)
+    with desk.app.db.begin() as tx:
+        connection_queue.lose(tx, ConnectionId(id), "the token was revoked")
+    listed, followed = desk.run("connections"), desk.run("sync", id, "--follow")
+
+    told = f"`recollect connections authorize {id}` prints the link"
+    assert told in listed.err
+    assert followed.code == 1
+    assert told in followed.err
+
+
+def test_who_follows_a_sync_that_has_to_wait_is_told_why(
+    desk: Desk, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    id = desk.run("connect", "github", "--json").json["id"]
+    desk.authorize(id)
+    limit = Failure("rate_limited", "GitHub's rate limit is used up")
+    with desk.app.db.begin() as tx:
+        connection_queue.park(tx, ConnectionId(id), limit, timedelta(hours=2, minutes=5))
+    assert desk.run("sync", id).code == 0
+    service = Client(desk.run.settings["RECOLLECT_URL"], key)
+
+    class Looked(Exception):
+        pass
+
+    looks: list[float] = []
+
+    class Stop:
+        def wait(self, seconds: float) -> None:
+            looks.append(seconds)
+            if len(looks) == 3:
+                raise Looked
+
+    with pytest.raises(Looked):
+        list(connect._runs(service, id, None, cast("Any", Stop())))
+
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("it ")]
+    assert told == ["it begins in 2 h: GitHub's rate limit is used up"]
+
+
+def test_documents_that_failed_are_not_counted_as_searchable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Told:
+        def __init__(self, *looks: list[str]) -> None:
+            self.looks = list(looks)
+
+        def get(self, path: str) -> dict[str, object]:
+            return {"provider": "s3", "containerTags": ["x"]}
+
+        def array(self, method: str, path: str, body: object = None) -> list[dict[str, str]]:
+            return [{"status": status} for status in self.looks.pop(0)]
+
+    monkeypatch.setattr(connect, "LOOK", 0)
+    # "extracting" is a word of RECOLLECT_STATUS_WORDS=sdk.
+    told = Told(["done", "extracting", "failed"], ["done", "done", "failed"])
+    with connect._shown() as show:
+        connect._settle(cast("Client", told), "c", connect.threading.Event(), show)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "1 of 3 documents are searchable, 1 failed",
+        "2 of 3 documents are searchable, 1 failed",
+    ]
+
+
+def test_a_sync_that_could_not_do_it_all_is_listed_as_partial(desk: Desk) -> None:
+    id = desk.run("connect", "github", "--json").json["id"]
+    desk.authorize(id)
+    desk.run("connections", "pick", id, "octo/docs")
+    desk.github.repository.blocked = True
+    syncs.drain(desk.app)
+    listed = desk.run("connections")
+
+    assert desk.connection(id).last_run is not None
+    assert "partial" in listed.out
+    assert "completed" not in listed.out
+    assert "blocked" in listed.err
