@@ -351,13 +351,21 @@ def seen(
     if as_json:
         echo_json(found)
         return
-    rows = [[one["verdict"], one["id"], one["detail"] or ""] for one in found["items"]]
-    if rows:
-        table(["verdict", "what", "why"], rows)
+    rows = [[one["verdict"], *_what(one), one["detail"] or ""] for one in found["items"]]
+    if any(row[2] for row in rows):
+        table(["verdict", "what", "title", "why"], rows)
+    elif rows:
+        table(["verdict", "what", "why"], [[*row[:2], row[3]] for row in rows])
     elif verdict is not None:
         tell(f"nothing has the verdict {verdict}")
     counts = ", ".join(f"{count} {name}" for name, count in found["verdicts"].items())
     tell(counts or "nothing was seen yet")
+
+
+def _what(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Its id, and its title where the id tells people nothing: no address, no path."""
+    id, title = one["id"], one["title"] or ""
+    return id, "" if id == one["url"] or title in id else title
 
 
 def disconnect(

@@ -168,3 +168,31 @@ def test_a_sync_that_could_not_do_it_all_is_listed_as_partial(desk: Desk) -> Non
     assert "partial" in listed.out
     assert "completed" not in listed.out
     assert "blocked" in listed.err
+
+
+def test_what_was_seen_is_named_as_people_know_it(desk: Desk) -> None:
+    id = desk.run("connect", "github", "--json").json["id"]
+    with desk.app.db.begin() as tx:
+        for key, url, title in [
+            ("8534f45738d0", "https://notes.example/8534f45738d0", "Home"),
+            ("docs/rules.txt", "s3://papers/docs/rules.txt", "rules.txt"),
+        ]:
+            tx.execute(
+                "insert into items (connection_id, id, url, title, verdict, detail, seen_at)"
+                " values (%s, %s, %s, %s, 'too_large', 'It is large.', now())",
+                (id, key, url, title),
+            )
+    listed = desk.run("seen", id)
+    by_url = desk.run("seen", id, "https://notes.example/8534f45738d0")
+    by_path = desk.run("seen", id, "docs/rules.txt")
+    never = desk.run("seen", id, "https://notes.example/85")
+
+    head, *rows = listed.out.splitlines()
+    assert head.split() == ["verdict", "what", "title", "why"]
+    assert sorted(" ".join(row.split()) for row in rows) == [
+        "too_large 8534f45738d0 Home It is large.",
+        "too_large docs/rules.txt It is large.",
+    ]
+    assert " Home " in by_url.out
+    assert by_path.out.splitlines()[0].split() == ["verdict", "what", "why"]
+    assert never.code == 1
