@@ -335,6 +335,36 @@ def test_2_a_source_without_anything_says_where_to_look(world: World) -> None:
     assert len(run["notes"][0]) > len("Nothing was found. ")
 
 
+MISTYPED: dict[str, dict[str, Any]] = {
+    "gmail": {"labelIds": "Nowhere"},
+    "google-drive": {"syncScope": "selected", "folders": "1Nowhere"},
+    "onedrive": {"syncScope": "selected", "folders": "NOWHERE"},
+    "s3": {"prefix": "nowhere/"},
+}
+"""Metadata that admits nothing that is there."""
+
+
+@every("world", MISTYPED, indirect=True)
+def test_30_a_selection_without_anything_takes_everything_away_only_after_a_second_look(
+    world: World,
+) -> None:
+    world.connect()
+    world.sync()
+    shown = world.connection()["metadata"]
+    changed = {**shown, **MISTYPED[world.provider]}
+    answer = world.http.patch(f"/v3/connections/{world.id}", json={"metadata": changed})
+    assert answer.status_code == 200, answer.text
+    world.sync()
+    first, kept = world.run(), world.documents()
+    world.sync()
+
+    assert len(kept) == 3
+    assert "They are kept for now" in first["error"]
+    assert (first["status"], first["removed"]) == ("partial", 0)
+    assert world.documents() == {}
+    assert world.run()["removed"] == 3
+
+
 @every("world", conforming("change"), indirect=True)
 def test_4_changes_are_found_on_schedule_and_cost_only_themselves(world: World) -> None:
     world.connect()
