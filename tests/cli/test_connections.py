@@ -1,5 +1,6 @@
 """What the command line tells who connects providers: what to do next, and what does not go on."""
 
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -7,9 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic import SecretStr
 
 from recollect.app import App
-from recollect.cli import connect
+from recollect.cli import connect, doctor
 from recollect.cli.client import Service as Client
 from recollect.model import Connection, ConnectionId, Failure, Org, Tenant
 from recollect.sync import authorizations, connection_queue, connections
@@ -196,3 +198,32 @@ def test_what_was_seen_is_named_as_people_know_it(desk: Desk) -> None:
     assert " Home " in by_url.out
     assert by_path.out.splitlines()[0].split() == ["verdict", "what", "why"]
     assert never.code == 1
+
+
+def test_the_doctor_counts_the_connections_that_wait_for_a_person(
+    desk: Desk, database_url: str
+) -> None:
+    config = desk.app.config.model_copy(update={"database_url": SecretStr(database_url)})
+
+    def stuck() -> Counter[str]:
+        """Those of other tests, too."""
+        with desk.app.db.begin() as tx:
+            return Counter(connections.stuck(tx))
+
+    ids = [desk.run("connect", "github", "--json").json["id"] for _ in range(3)]
+    before = stuck()
+    for id in ids:
+        desk.authorize(id)
+    with desk.app.db.begin() as tx:
+        connection_queue.lose(tx, ConnectionId(ids[0]), "the token was revoked")
+        tx.execute(
+            "update connections set error_code = 'invalid_client', error_message = 'no'"
+            " where id = any(%s)",
+            (ids[1:],),
+        )
+
+    after = stuck()
+    assert after - before == {"invalid_client": 2, "needs_auth": 1}
+    [told] = [one for one in doctor._database(config) if one.name == "connections"]
+    assert f"{after['needs_auth']} needs_auth" in told.details
+    assert "`recollect connections` says what to do" in told.details
