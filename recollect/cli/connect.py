@@ -256,9 +256,9 @@ def pick(
 
 def _subject(metadata: Mapping[str, Any]) -> str:
     """What it is of, where no account says so."""
-    return next(
-        (str(metadata[key]) for key in ("startUrl", "bucket", "path") if key in metadata), ""
-    )
+    if "bucket" in metadata:
+        return "/".join(filter(None, (str(metadata["bucket"]), str(metadata.get("prefix") or ""))))
+    return next((str(metadata[key]) for key in ("startUrl", "path") if key in metadata), "")
 
 
 def sync(
@@ -416,18 +416,34 @@ def _newest_of(service: Service, provider: str, tags: list[str] | None) -> str |
 
 
 def _tell_of_twins(service: Service, id: str) -> None:
-    """Name other connections that bring the same into one of the same tags."""
+    """Name other connections that bring the same, or some of it, into one of the same tags."""
     by_id = {one["id"]: one for one in service.array("POST", "/v3/connections/list", {})}
     mine = by_id.pop(id, None)
-    if mine is None or not (subject := _subject(mine["metadata"])):
+    if mine is None or not _subject(mine["metadata"]):
         return
     for other, one in by_id.items():
-        same = (one["provider"], _subject(one["metadata"])) == (mine["provider"], subject)
-        if same and not set(mine["containerTags"]).isdisjoint(one["containerTags"]):
+        if share := _shared(mine, one):
             tell(
-                f"connection {other} brings the same, so its documents come in twice;"
+                f"connection {other} brings {share}, so its documents come in twice;"
                 f" `recollect disconnect {id}` undoes it"
             )
+
+
+def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """How much of what one brings the other brings into one of the same tags, if any."""
+    a, b = one["metadata"], other["metadata"]
+    if (
+        one["provider"] != other["provider"]
+        or any(a.get(key) != b.get(key) for key in ("endpoint", "bucket"))
+        or set(one["containerTags"]).isdisjoint(other["containerTags"])
+    ):
+        return None
+    ours, theirs = _subject(a), _subject(b)
+    if ours == theirs:
+        return "the same"
+    # A prefix takes what longer ones take as well.
+    nested = "bucket" in a and (ours.startswith(theirs) or theirs.startswith(ours))
+    return "some of the same" if nested else None
 
 
 def _report(service: Service, id: str, as_json: bool) -> None:

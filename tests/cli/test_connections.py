@@ -227,3 +227,32 @@ def test_the_doctor_counts_the_connections_that_wait_for_a_person(
     [told] = [one for one in doctor._database(config) if one.name == "connections"]
     assert f"{after['needs_auth']} needs_auth" in told.details
     assert "`recollect connections` says what to do" in told.details
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ({}, {}, "brings the same,"),
+        ({"prefix": "docs/"}, {"prefix": "docs/"}, "brings the same,"),
+        ({}, {"prefix": "docs/"}, "brings some of the same,"),
+        ({"prefix": "docs/old/"}, {"prefix": "docs/"}, "brings some of the same,"),
+        ({"prefix": "docs/"}, {"prefix": "papers/"}, None),
+        ({}, {"endpoint": "http://127.0.0.1:9"}, None),
+        ({}, {"bucket": "papers2"}, None),
+    ],
+)
+def test_what_two_connections_of_a_bucket_have_in_common_is_told(
+    desk: Desk, first: dict[str, str], second: dict[str, str], told: str | None
+) -> None:
+    def connected(**given: str) -> str:
+        keys = {"bucket": "papers", "region": "eu-central-1", "accessKeyId": "AKIA"}
+        keys |= {"secretAccessKey": "secret", **given}
+        pairs = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        return desk.run("connect", "s3", "--tag", "papers", *pairs).err
+
+    assert connected(**first) == ""
+    said = connected(**second)
+    listed = desk.run("connections").out
+
+    assert told in said if told else said == ""
+    assert all(f"papers/{one['prefix']}" in listed for one in (first, second) if "prefix" in one)
