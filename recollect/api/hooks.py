@@ -150,8 +150,14 @@ def _agreed(
         return _back(app, taken.redirect_url, connection, fault)
     LOG.info("authorized", connection=connection.id, provider=connector.provider)
     who = account.name or account.id
+    left = (
+        " Nothing is synced until someone picks what, in the console or by `recollect connections"
+        " pick`."
+        if connector.picks and not connection.metadata.get(connect.PICKED)
+        else ""
+    )
     return _redirect(app, taken.redirect_url, connection, None) or _page(
-        "Connected", f"{connector.name} of {who} is connected. You may close this page."
+        "Connected", f"{connector.name} of {who} is connected.{left} You may close this page."
     )
 
 
@@ -167,7 +173,7 @@ def _authorize(
             expires_at=tokens.expires_at,
             account=account.id,
             email=account.name,
-            due=not connector.picks or "resources" in connection.metadata,
+            due=not connector.picks or connect.PICKED in connection.metadata,
         )
         db.notify(tx)
 

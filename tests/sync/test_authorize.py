@@ -159,6 +159,15 @@ def test_without_redirect_the_page_says_who_is_connected(world: World) -> None:
     assert "script-src" not in answer.headers["content-security-policy"]
 
 
+def test_without_redirect_the_page_says_that_something_is_to_be_picked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CabinetConnector, "picks", True)
+    page = world.follow(world.create(redirect=None)["authLink"])
+    assert page.status_code == 200
+    assert "Nothing is synced until someone picks what" in page.text
+
+
 @pytest.mark.parametrize(("how", "said"), [("agreed", "is connected"), ("lost", "invalid_grant")])
 def test_a_page_that_may_not_be_named_any_more_is_not_gone_to(
     world: World, key: str, how: str, said: str

@@ -544,8 +544,8 @@ class Pass:
                     raise
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
-                    " Its documents stay. It is tried again with the next sync; if it was"
-                    " shared again or differently, authorize again",
+                    " Its documents stay. It is tried again with the next sync; if it was shared"
+                    " again or differently, or metadata.shared was set later, authorize again",
                     error.code,
                     file.id,
                 )
