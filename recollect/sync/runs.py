@@ -95,6 +95,8 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     _make_room(work)
     _try_again(work)
     items.note_unlisted(counts)
+    with app.db.begin() as tx:
+        items.note_nothing(tx, claim.connection.id, counts, connector.guide.if_nothing)
     return counts
 
 
