@@ -1109,6 +1109,23 @@ def test_sessions_in_queries_are_one_page(site: Site, source: MemorySource):
     assert documents(source) == {"/", "/shop"}
 
 
+def test_sessions_in_paths_are_left_after_a_while(site: Site, source: MemorySource):
+    def page(request: Request) -> str:
+        session = f"S{len(site.requests):012x}"
+        name = request.path.rpartition("/")[2]
+        return html(prose(name), [f"/{session}/{one}" for one in ("a", "b", "c")])
+
+    site.render("/*", page)
+    for path in ("/robots.txt", "/sitemap.xml"):
+        site.status(path, 404)
+
+    crawl(source)
+
+    assert len(documents(source)) == 4
+    assert "trap" in verdicts(source).values()
+    assert len(site.pages()) < 400
+
+
 def test_queries_that_say_nothing_new_are_left_after_a_while(site: Site, source: MemorySource):
     serial = iter(range(100_000))
 
@@ -1270,7 +1287,7 @@ def test_an_error_that_passes_costs_nothing(site: Site, source: MemorySource):
     assert documents(source) == {"/", "/a"}
 
 
-@pytest.mark.parametrize("status", [401, 403, 451, 500, 503])
+@pytest.mark.parametrize("status", [202, 401, 403, 451, 500, 503])
 def test_a_page_that_answers_with_an_error_keeps_its_document(
     site: Site, source: MemorySource, status: int
 ):
