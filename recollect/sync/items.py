@@ -32,6 +32,8 @@ OVER_LIMIT = "over_limit"
 DELETED = "deleted"
 PLANNED = "planned"
 UNSUPPORTED = "unsupported"
+WAITS = "waits"
+"""Counted among the skipped: a document whose new text another sync has to confirm."""
 HELD = "mass_deletion_held"
 WAITS_FOR_MODEL = "filter_undecided"
 GUARDED = 20

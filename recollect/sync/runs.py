@@ -12,6 +12,7 @@ from recollect import connectors, documents, log
 from recollect.app import App
 from recollect.connectors.api import PROVIDER_UNAVAILABLE
 from recollect.connectors.base import (
+    ONE_PAGE,
     Change,
     Checkpoint,
     Connector,
@@ -108,7 +109,7 @@ def next_in(app: App, tx: Tx, connection: Connection, counts: SyncCounts) -> tim
         raise LeaseLost from None
     if counts.code == items.HELD or (connector.pushes and pushes != "on"):
         wait = min(interval, app.config.poll_interval)
-    elif counts.code is not None:
+    elif counts.code not in (None, ONE_PAGE):
         wait = min(interval, app.config.sync_interval)
     else:
         wait = interval * random.uniform(1.0, SPREAD)  # noqa: S311 # no secret

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, LiteralString, cast
 
 import pytest
@@ -274,6 +275,40 @@ def test_why_one_address_is_no_document_can_be_asked(
     )
     unknown = client.get(asked, params={"id": site.url("/never")})
     assert unknown.status_code == 404
+
+
+def test_a_notice_that_names_each_page_replaces_documents_only_when_it_stays(
+    eager: App, site: Site, crawling: Callable[..., Connection]
+) -> None:
+    paths = ("/", "/a", "/b", "/c")
+    for path in paths:
+        site.write(path, links=paths)
+    connection = crawling(eager)
+    for path in paths:
+        site.write(path, f"Please sign in to see {path}.")
+
+    for _ in range(2):  # a user may want another one within the hour
+        connection = crawling(eager, connection)
+        run = connection.last_run
+        assert run is not None
+        assert run.failure is not None
+        assert (run.status, run.failure.code) == ("partial", "one_page")
+        assert (counts(connection), dict(run.skipped)) == ((0, 0, 0, 0), {"waits": 4})
+        assert connection.due_at is not None
+        assert connection.due_at - run.started_at > timedelta(days=6), "nobody hurries"
+    with eager.db.begin() as tx:
+        tx.execute("update items set missing_at = missing_at - interval '25 hours'")
+    assert counts(crawling(eager, connection)) == (0, 4, 0, 0)
+    connection = crawling(eager, connection)
+    assert connection.last_run is not None
+    assert (counts(connection), connection.last_run.status) == ((0, 0, 4, 0), "completed")
+
+    for path in paths:
+        site.write(path, links=paths)
+    connection = crawling(eager, connection)
+
+    assert connection.last_run is not None
+    assert (counts(connection), connection.last_run.status) == ((0, 4, 0, 0), "completed")
 
 
 def test_a_site_behind_a_login_page_is_told_and_loses_nothing_at_once(

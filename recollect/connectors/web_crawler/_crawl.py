@@ -26,20 +26,28 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.web_crawler._addresses import Addresses
 from recollect.connectors.web_crawler._dead_end import noted
-from recollect.connectors.web_crawler._documents import as_before, history, is_same_text
+from recollect.connectors.web_crawler._documents import (
+    as_before,
+    history,
+    is_same_text,
+    metadata_of,
+)
+from recollect.connectors.web_crawler._entry import no_entry, shut_out
 from recollect.connectors.web_crawler._host import Host, SiteParked, SiteUnreachable
 from recollect.connectors.web_crawler._ledger import CrawlLedger
 from recollect.connectors.web_crawler._page import (
     DENIED,
     DOCUMENTS,
+    GIST,
     MOST_HOPS,
     PLANNED,
     CrawlPage,
     Frontier,
 )
+from recollect.connectors.web_crawler._sameness import Notices
 from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.connectors.web_crawler._state import State
-from recollect.connectors.web_crawler._texts import Texts, fingerprint, version_of
+from recollect.connectors.web_crawler._texts import Texts, fingerprint, gist, version_of
 from recollect.connectors.web_crawler._titles import SiteTitles
 from recollect.connectors.web_crawler._visit import (
     NotHtml,
@@ -75,6 +83,8 @@ class Crawl:
         self._is_new = begun is None
         self._state = begun or State(self._scope.start, source.since)
         self._incomplete = False
+        self._shut_out: Trouble | None = None
+        """if robots.txt allows nothing that the crawl met"""
 
         self._host = Host(source, self._state)
         self._streak = 0
@@ -82,6 +92,7 @@ class Crawl:
         self._ledger = CrawlLedger(self._frontier, self._scope.start)
         self._addresses = Addresses(source, self._scope, self._host, self._frontier, self._ledger)
         self._texts = Texts()
+        self._notices = Notices(self._state.notices)
         self._titles = SiteTitles()
 
         self._room = source.room()
@@ -131,11 +142,12 @@ class Crawl:
         except SiteParked as error:
             yield from self._checkpoint()
             raise error.reason from error
+        self._ledger.say_delayed()
         yield from self._said()
         yield from self._retitled()
-        one_page = self._ledger.sameness.trouble()
-        if one_page is not None:
-            yield one_page
+        trouble = self._ledger.sameness.trouble(self._state.notices.values()) or self._shut_out
+        if trouble is not None:
+            yield trouble
         elif not self._incomplete:
             yield Listed()
         yield Checkpoint({})
@@ -181,6 +193,7 @@ class Crawl:
         refusal = self._addresses.judge(page)
         if refusal is not None:
             self._ledger.say(refusal)
+            self._shut_out = shut_out(refusal.detail)
         else:
             self._addresses.branches.take(page.url)
             yield from self._settle_entry(page, self._host.read(page))
@@ -189,40 +202,16 @@ class Crawl:
         yield from self._checkpoint()
 
     def _settle_entry(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
-        match answer:
-            case Transient():
-                self._ledger.say(page.verdict("error", str(answer), keep=True, failed=True))
-                raise SiteUnreachable(
-                    f"The start page cannot be reached: {answer}.", PROVIDER_UNAVAILABLE
-                )
-            case Permanent(code="blocked_target"):
-                self._ledger.say(page.verdict("blocked", str(answer), keep=True))
-                raise SiteUnreachable(
-                    f"The start page must not be fetched: {answer}.", "blocked_target"
-                )
-            case Redirected() if not self._is_own(answer.target):
-                host = _urls.split(answer.target).host
-                reason = f"redirects to {answer.target}"
-                self._ledger.say(page.verdict("off_host", reason, keep=True))
-                raise SiteUnreachable(
-                    f"The start page redirects to another host, {host}. If you mean that site, use"
-                    f" {answer.target} as startUrl.",
-                    "off_host",
-                )
-            case NotHtml():
-                self._ledger.say(page.verdict("not_html", str(answer), keep=True))
-                raise SiteUnreachable(
-                    f"The start page is {answer}, not HTML. Use an HTML page as startUrl.",
-                    "start_page",
-                )
-            case Permanent():
-                yield from self._settle(page, answer)
-                self._incomplete = True
-                self._ledger.add(
-                    Trouble(f"The start page: {answer}. Check startUrl.", "start_page")
-                )
-            case _:
-                yield from self._settle(page, answer)
+        stopped = no_entry(answer, self._is_own)
+        if stopped is not None:
+            failed = isinstance(answer, Transient)
+            verdict = page.verdict(stopped.verdict, stopped.detail, keep=True, failed=failed)
+            self._ledger.say(verdict)
+            raise SiteUnreachable(stopped.message, stopped.code)
+        yield from self._settle(page, answer)
+        if isinstance(answer, Permanent):
+            self._incomplete = True
+            self._ledger.add(Trouble(f"The start page: {answer}. Check startUrl.", "start_page"))
 
     def _is_own(self, url: str) -> bool:
         try:
@@ -357,6 +346,7 @@ class Crawl:
     def _settle(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
         if not isinstance(answer, Transient):
             self._streak = 0
+            self._shut_out = None
         match answer:
             case Fetched(status=304):
                 self._unchanged(page)
@@ -424,19 +414,19 @@ class Crawl:
         title = web.extracted.title
         version = version_of(text)
         print = fingerprint(text)
-        refusal = self._refusal_of_text(page, text, title, version, print, found)
+        words = gist(text, page.url, title)
+        before = page.known.extra.get(GIST) if page.known and page.has_document else None
+        if before and before != words:
+            self._notices.note(page.url, words, before)
+        notice = self._notices.first(words)
+        if notice is not None:
+            self._ledger.hold(words, notice)
+            found = found if page.has_document else {}  # it may yet be a page of its own
+        refusal = self._refusal_of_text(page, text, title, version, print, found, notice)
         if refusal is not None:
             self._ledger.say(refusal)
             return
-        metadata = {
-            name: value
-            for name, value in {
-                "published": web.published,
-                "modified": web.modified,
-                "language": web.language,
-            }.items()
-            if value is not None
-        }
+        metadata = metadata_of(web)
         formerly = self._ledger.renaming(page, version, print)
         if formerly is not None:
             self._ledger.renamed.add(formerly)
@@ -446,25 +436,29 @@ class Crawl:
         near = self._texts.nearest(page.url, print)
         written = None if print is None else print.hex()
         told = history(page, version, formerly, near, self._source.since)
-        extra = {**page.place(), **found, "metadata": metadata, "told": told}
+        extra = {**page.place(), **found, "metadata": metadata, "told": told, GIST: words}
         if written is not None:
             extra["print"] = written
         self._texts.register(page.url, version, written)
         self._addresses.branches.bore(page.url, fruit=True)
-        self._ledger.say(
-            Item(
-                id=page.url,
-                version=version,
-                title=title,
-                url=page.url,
-                kind="webpage",
-                metadata=metadata,
-                extra=extra,
-                formerly=formerly,
-                text=text,
-                detail=told,
-            )
+        item = Item(
+            id=page.url,
+            version=version,
+            title=title,
+            url=page.url,
+            kind="webpage",
+            metadata=metadata,
+            extra=extra,
+            formerly=formerly,
+            text=text,
+            detail=told,
         )
+        if not before or before == words or not (notice or self._is_new):
+            self._ledger.say(item)
+            return
+        self._ledger.delay(item)
+        if notice is not None:
+            self._ledger.hold(words, notice)
 
     def _refusal_of_text(
         self,
@@ -474,6 +468,7 @@ class Crawl:
         version: str,
         print: bytes | None,
         found: Mapping[str, str],
+        notice: str | None,
     ) -> Verdict | None:
         if not page.has_document:
             reason = self._source.refused(title or "", page.url)
@@ -486,7 +481,7 @@ class Crawl:
             return page.verdict("empty", detail, extra=found, title=title)
         kind, original = "duplicate", self._texts.owner(version)
         if original is None:
-            kind, original = "near_duplicate", self._variant(page, print)
+            kind, original = "near_duplicate", self._variant(page, print, notice)
         if original is not None and original != page.url:
             self._addresses.branches.bore(page.url, fruit=False)
             extra = {**found, "of": original, "hash": version}
@@ -496,13 +491,18 @@ class Crawl:
             return page.verdict("limit", "documentLimit is reached", title=title)
         return None
 
-    def _variant(self, page: CrawlPage, print: bytes | None) -> str | None:
+    def _variant(self, page: CrawlPage, print: bytes | None, notice: str | None) -> str | None:
         """A page nearly the same that only the query tells apart: sorted, printed, in a session.
 
-        Pages of different paths stay documents, however alike: a wrong merge loses content.
+        Pages of different paths stay documents, however alike: a wrong merge loses content. A
+        `notice` that stands for documents becomes no other one.
         """
+        if page.has_document:
+            return None
+        if notice is not None:
+            return notice
         near = self._texts.nearest(page.url, print)
-        if near is None or page.has_document:
+        if near is None:
             return None
         one, other = _urls.split(near), _urls.split(page.url)
         return near if (one.origin, one.path) == (other.origin, other.path) else None
@@ -517,7 +517,7 @@ class Crawl:
         elif row.verdict == "canonical":
             self._defer(page, row.extra["canonical"], redirect=False, extra=row.extra)
         elif row.verdict in DENIED or self._still_said_by(row):
-            self._ledger.say(replace(page.verdict(row.verdict, row.detail), extra=row.extra))
+            self._ledger.say(page.verdict(row.verdict, row.detail, extra=row.extra))
         else:
             self._frontier.add(replace(page, doubted=True), urgent=True)
             return
