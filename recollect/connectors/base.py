@@ -38,7 +38,7 @@ Cursor = Mapping[str, Any]
 """Where to go on; JSON that only its connector reads. Small: maps belong in rows."""
 EVERY_PLAN = frozenset(Plan)
 ONE_PAGE = "one_page"
-"""Code of a `Trouble`: what is there may not be the source, so nobody hurries to look again."""
+"""Code of a `Trouble`: most of a source looks like one thing, so it may not be the source."""
 
 
 # --- what `changes` yields ---------------------------------------------------------------------

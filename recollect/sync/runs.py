@@ -12,7 +12,6 @@ from recollect import connectors, documents, log
 from recollect.app import App
 from recollect.connectors.api import PROVIDER_UNAVAILABLE
 from recollect.connectors.base import (
-    ONE_PAGE,
     Change,
     Checkpoint,
     Connector,
@@ -96,6 +95,9 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     _make_room(work)
     _try_again(work)
     items.note_unlisted(counts)
+    if connector.confirms_after:
+        with app.db.begin() as tx:
+            items.note_waiting(tx, claim, counts)
     return counts
 
 
@@ -109,8 +111,12 @@ def next_in(app: App, tx: Tx, connection: Connection, counts: SyncCounts) -> tim
         raise LeaseLost from None
     if counts.code == items.HELD or (connector.pushes and pushes != "on"):
         wait = min(interval, app.config.poll_interval)
-    elif counts.code not in (None, ONE_PAGE):
+    elif counts.code is not None:
         wait = min(interval, app.config.sync_interval)
+        # A sync that only looks whether the trouble is over must not be the one that deletes.
+        day = connector.confirms_after
+        if day and not counts.away and items.waits(tx, connection.id, day - wait):
+            wait = interval
     else:
         wait = interval * random.uniform(1.0, SPREAD)  # noqa: S311 # no secret
     return wait if counts.again is None else min(wait, counts.again)

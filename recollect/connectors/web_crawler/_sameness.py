@@ -63,9 +63,9 @@ class Sameness:
                 return Trouble(
                     f"{number:,} of {len(leads):,} pages redirect to {target} or say nearly the"
                     " same. It may be a login page, which the crawler cannot pass, or a notice of"
-                    " maintenance. Documents that these pages had are kept for now, and deleted or"
-                    " replaced when a sync a day later or more sees the same. Pause the connection"
-                    " to keep them until the site has been checked.",
+                    " maintenance. Documents that these pages had are deleted or replaced when two"
+                    " syncs, a day or more apart, see the same. Pause the connection to keep them"
+                    " until the site has been checked.",
                     ONE_PAGE,
                 )
         return None
