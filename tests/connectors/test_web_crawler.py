@@ -35,7 +35,7 @@ from recollect.sync import item_filter, runs
 from tests.conftest import examples
 from tests.connectors.memory import PACES, MemorySource
 from tests.fakes import website
-from tests.fakes.site import Site, html, prose
+from tests.fakes.site import WORDS, Site, html, prose
 from tests.fakes.website import Exchange, Request
 
 LOOPBACK = ip_network("127.0.0.0/8")
@@ -1829,7 +1829,7 @@ ONE_PAGE: dict[str, Callable[[Site, str], None]] = {
         path, f"Please sign in to see {path}. Request {len(path) * 7} was refused.", etag=False
     ),
     "long notice": lambda site, path: site.write(
-        path, f"{prose('maintenance', 200)} You asked for {path} at 10:0{len(path)}."
+        path, f"{' '.join(WORDS.split() * 9)}. You asked for {path} at 10:0{len(path)}."
     ),
 }
 
@@ -1921,6 +1921,63 @@ def _shop(site: Site, prices: int) -> None:
     for number, path in enumerate(["/", *pages]):
         text = f"Widget {number} costs {prices + number} euros and is there in three days."
         site.write(path, text, links=pages)
+
+
+SLUGS = [
+    "/",
+    "/about-us",
+    "/how-we-built-it",
+    "/docs/api-reference",
+    "/page",
+    "/account",
+    "/de/hilfe",
+]
+
+
+def test_a_notice_is_found_whatever_words_the_addresses_share_with_it(
+    site: Site, source: MemorySource
+):
+    for path in SLUGS:
+        site.write(path, links=SLUGS)
+    crawl(source)
+    texts = {id: item.version for id, item in source.items.items()}
+    for number, path in enumerate(SLUGS):
+        name = path.rpartition("/")[2].replace("-", " ").title() or "Home"
+        site.write(
+            path,
+            f"The page {name} needs an account. You asked us for {site.url(path)}, no. {number}. If"
+            " it is a mistake, write to help@acme.example and name the reference.",
+            title=f"{name} | Sign in",
+        )
+
+    [trouble] = of_kind(again(source), Trouble)
+
+    assert trouble.code == "one_page"
+    assert {id: item.version for id, item in source.items.items()} == texts
+
+
+def test_a_banner_on_pages_of_numbers_is_no_notice(site: Site, source: MemorySource):
+    pages = [f"/p{number}" for number in range(8)]
+    for banner in ("", "Version two is out, read what is new. "):
+        for number, path in enumerate(["/", *pages]):
+            table = " ".join(f"{number}.{row}" for row in range(60))
+            site.write(path, banner + table, links=pages)
+        changes = again(source)
+
+    assert not of_kind(changes, Trouble)
+    assert {str(item.text)[:7] for item in source.items.values()} == {"Version"}
+
+
+def test_products_that_are_all_sold_out_are_no_notice(site: Site, source: MemorySource):
+    pages = [f"/p{number}" for number in range(8)]
+    about = "The lantern of brass gives light for a long evening and costs 30 euros."
+    site.write("/", links=pages)
+    for told in (["In stock.", "Sold out.", "Few are left.", "To be ordered."], ["Sold out."]):
+        for number, path in enumerate(pages):
+            site.write(path, f"{about} {told[number % len(told)]} Number {number}.", links=pages)
+        changes = again(source)
+
+    assert not of_kind(changes, Trouble)
 
 
 def test_pages_of_one_form_may_change_together(site: Site, source: MemorySource):

@@ -35,19 +35,19 @@ from recollect.connectors.web_crawler._documents import (
 from recollect.connectors.web_crawler._entry import no_entry, shut_out
 from recollect.connectors.web_crawler._host import Host, SiteParked, SiteUnreachable
 from recollect.connectors.web_crawler._ledger import CrawlLedger
+from recollect.connectors.web_crawler._notices import Notices
 from recollect.connectors.web_crawler._page import (
     DENIED,
     DOCUMENTS,
-    GIST,
     MOST_HOPS,
     PLANNED,
+    SKETCH,
     CrawlPage,
     Frontier,
 )
-from recollect.connectors.web_crawler._sameness import Notices
 from recollect.connectors.web_crawler._scope import CrawlScope
 from recollect.connectors.web_crawler._state import State
-from recollect.connectors.web_crawler._texts import Texts, fingerprint, gist, version_of
+from recollect.connectors.web_crawler._texts import Texts, fingerprint, version_of
 from recollect.connectors.web_crawler._titles import SiteTitles
 from recollect.connectors.web_crawler._visit import (
     NotHtml,
@@ -145,7 +145,7 @@ class Crawl:
         self._ledger.say_delayed()
         yield from self._said()
         yield from self._retitled()
-        trouble = self._ledger.sameness.trouble(self._state.notices.values()) or self._shut_out
+        trouble = self._ledger.sameness.trouble(self._state.notices) or self._shut_out
         if trouble is not None:
             yield trouble
         elif not self._incomplete:
@@ -414,13 +414,10 @@ class Crawl:
         title = web.extracted.title
         version = version_of(text)
         print = fingerprint(text)
-        words = gist(text, page.url, title)
-        before = page.known.extra.get(GIST) if page.known and page.has_document else None
-        if before and before != words:
-            self._notices.note(page.url, words, before)
-        notice = self._notices.first(words)
-        if notice is not None:
-            self._ledger.hold(words, notice)
+        heard = self._notices.hear(page, text, title)
+        notice = heard.first
+        if heard.wording is not None and notice is not None:
+            self._ledger.hold(heard.wording, notice)
             found = found if page.has_document else {}  # it may yet be a page of its own
         refusal = self._refusal_of_text(page, text, title, version, print, found, notice)
         if refusal is not None:
@@ -436,7 +433,7 @@ class Crawl:
         near = self._texts.nearest(page.url, print)
         written = None if print is None else print.hex()
         told = history(page, version, formerly, near, self._source.since)
-        extra = {**page.place(), **found, "metadata": metadata, "told": told, GIST: words}
+        extra = {**page.place(), **found, "metadata": metadata, "told": told, SKETCH: heard.sketch}
         if written is not None:
             extra["print"] = written
         self._texts.register(page.url, version, written)
@@ -453,12 +450,12 @@ class Crawl:
             text=text,
             detail=told,
         )
-        if not before or before == words or not (notice or self._is_new):
+        if heard.anew is None or not (notice or self._is_new):
             self._ledger.say(item)
             return
-        self._ledger.delay(item)
+        self._ledger.delay(item, heard.anew)
         if notice is not None:
-            self._ledger.hold(words, notice)
+            self._ledger.hold(heard.anew, notice)
 
     def _refusal_of_text(
         self,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.connectors.base import Change, Item, Missing, Verdict
+from recollect.connectors.web_crawler._notices import MOST_RECENT, Wording
 from recollect.connectors.web_crawler._page import (
     AGAIN,
     DOCUMENTS,
-    GIST,
     LEADING,
     PLANNED,
     SAME,
@@ -20,9 +20,6 @@ from recollect.connectors.web_crawler._page import (
 from recollect.connectors.web_crawler._sameness import Sameness
 from recollect.connectors.web_crawler._texts import are_near
 from recollect.model import Remembered
-
-_MOST_DELAYED = 20
-"""documents whose change waits for what other pages say"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class CrawlLedger:
         self._frontier = frontier
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
-        self._delayed: deque[Item] = deque()
+        self._delayed: deque[tuple[Item, Wording]] = deque()
         """answers that may turn out to be a notice"""
         self._fresh: dict[str, CrawlPage] = {}
         """pages in the frontier or in flight that have no row yet"""
@@ -81,22 +78,25 @@ class CrawlLedger:
         self._answers.append(change)
         self._settle(change, leads=leads)
 
-    def delay(self, item: Item) -> None:
+    def delay(self, item: Item, wording: Wording) -> None:
         """A document's new text: its answer, to be said when others have answered as well."""
-        self._delayed.append(item)
-        if len(self._delayed) > _MOST_DELAYED:
-            self._answers.append(self._delayed.popleft())
+        self._delayed.append((item, wording))
+        if len(self._delayed) > MOST_RECENT:
+            self._answers.append(self._delayed.popleft()[0])
         self._settle(item)
 
     def say_delayed(self) -> None:
-        self._answers += self._delayed
+        self._answers += [item for item, _ in self._delayed]
         self._delayed.clear()
 
-    def hold(self, gist: str, first: str) -> None:
-        """What was delayed is a notice that the page `first` had first: a document takes it when
-        another sync hears it, too."""
-        for item in [one for one in self._delayed if one.extra[GIST] == gist]:
-            self._delayed.remove(item)
+    def hold(self, wording: Wording, first: str) -> None:
+        """What was delayed with these words is a notice, which the page `first` had first: a
+        document takes it when another sync hears it, too."""
+        delayed, self._delayed = self._delayed, deque()
+        for item, words in delayed:
+            if not words.is_as(wording):
+                self._delayed.append((item, words))
+                continue
             self._answers.append(replace(item, confirm=True, detail=first))
             self.sameness.add(item.id, first, had=True)
 

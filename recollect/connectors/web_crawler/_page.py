@@ -14,8 +14,8 @@ from recollect.model import Remembered
 MOST_HOPS = 10
 """redirects and canonical links in a row"""
 
-GIST = "gist"
-"""In the extra of a document: see `_texts.gist`."""
+SKETCH = "sketch"
+"""In the extra of a document: see `_texts.sketch`."""
 AGAIN = "again"
 """In the extra of a page without a document that leads to another one: a crawl before said so."""
 PLANNED = "planned"
@@ -73,7 +73,7 @@ class CrawlPage:
         """Headers that ask only for what is new."""
         if self.known is None or self.doubted:
             return {}
-        if self.has_document and (self.known.version is None or GIST not in self.known.extra):
+        if self.has_document and (self.known.version is None or SKETCH not in self.known.extra):
             return {}  # only its text would tell
         extra = self.known.extra
         sent = {"if-none-match": extra.get("etag"), "if-modified-since": extra.get("modified")}

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from recollect.connectors.base import ONE_PAGE, Trouble
 
 FEWEST = 3
-"""pages that lead to one, or take the same words, before that means anything"""
+"""pages that lead to one before that means anything"""
 
 
 class Sameness:
@@ -69,34 +69,6 @@ class Sameness:
                     ONE_PAGE,
                 )
         return None
-
-
-class Notices:
-    """Words that some pages have now, and had not before: each page had others.
-
-    Numbers and what the address or the title says do not count, so that a login page that names
-    the page that was asked for, and the time, is found. Pages that were alike before, as those of
-    a shop, may change together.
-    """
-
-    def __init__(self, known: dict[str, str]) -> None:
-        self._known = known
-        """gist → the first page that had it: those of notices"""
-        self._first: dict[str, str] = {}
-        self._before: dict[str, set[str]] = {}
-        """gist → the gists of documents that became it"""
-
-    def note(self, url: str, gist: str, before: str) -> None:
-        """The text of a page differs from that of its document."""
-        first = self._first.setdefault(gist, url)
-        formers = self._before.setdefault(gist, set())
-        formers.add(before)
-        if len(formers) >= FEWEST:
-            self._known.setdefault(gist, first)
-
-    def first(self, gist: str) -> str | None:
-        """The first page with these words, if they are a notice."""
-        return self._known.get(gist)
 
 
 def _path(url: str) -> str:

@@ -22,8 +22,8 @@ class State:
     """sitemaps"""
     parks: dict[str, int] = field(default_factory=dict[str, int])
     """address → how often its answer parked the crawl"""
-    notices: dict[str, str] = field(default_factory=dict[str, str])
-    """gist → the first page that had it: see `Notices`"""
+    notices: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
+    """see `Notices`"""
 
     def park(self, url: str) -> bool:
         """Whether to park for this address: not if it asks for that each time. Then the limit is

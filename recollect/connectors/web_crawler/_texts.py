@@ -1,9 +1,7 @@
 """Texts that are the same, or nearly: they show that two addresses are one page."""
 
 import hashlib
-import re
 import zlib
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,25 +75,21 @@ def are_near(one: bytes | None, other: bytes | None) -> bool:
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count() <= NEAR
 
 
-_TARGET = re.compile(r"\]\([^)]*\)|https?://\S+")
-_NUMBERED = re.compile(r"[!-~]*[0-9][!-~]*")
-_WORD = re.compile(r"[^\W\d_]+")
-_FEWEST_LEFT = 2
-"""words of a text that a gist is made of"""
+_SKETCHED = 16
+"""hashes of words in a sketch"""
 
 
-def gist(text: str, url: str, title: str | None) -> str:
-    """What stays of a text without numbers, addresses, and the words of its own address and title:
-    the same for a form that is filled in for each page. The whole text if too little is left.
-    """
-    bare = _NUMBERED.sub(" ", _TARGET.sub(" ", text)).lower()
-    address = set(_WORD.findall(unquote(url).lower()))
-    words = [word for word in _WORD.findall(bare) if word not in address]
-    named = set(_WORD.findall((title or "").lower()))
-    # Where a page has no title, the beginning of its text is one, which may be all of it.
-    words = [word for word in words if word not in named] or words
-    kept = text if len(words) < _FEWEST_LEFT else " ".join(words)
-    return hashlib.sha256(kept.encode()).hexdigest()[:16]
+def sketch(text: str) -> str:
+    """The smallest hashes of its words: of two texts they tell how many words they share."""
+    hashes = sorted({zlib.crc32(word.encode()) for word in set(text.lower().split())})
+    return " ".join(f"{one:08x}" for one in hashes[:_SKETCHED])
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether the texts of two sketches share half of their words or more (Broder)."""
+    mine, theirs = set(one.split()), set(other.split())
+    both = sorted(mine | theirs)[:_SKETCHED]
+    return 2 * sum(each in mine and each in theirs for each in both) >= len(both)
 
 
 def version_of(text: str) -> str:
