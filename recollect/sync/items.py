@@ -146,7 +146,7 @@ def note_waiting(tx: Tx, claim: SyncClaim, counts: SyncCounts) -> None:
     ).fetchone()
     assert row is not None
     total, waiting = row["total"], row["waiting"]
-    if counts.code == ONE_PAGE or waiting < FEWEST_WAIT or waiting * 2 <= total:
+    if counts.away or counts.code == ONE_PAGE or waiting < FEWEST_WAIT or waiting * 2 <= total:
         return
     counts.note(
         f"{waiting:,} of {total:,} documents were not found, or their addresses lead elsewhere or"

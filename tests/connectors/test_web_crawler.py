@@ -2104,6 +2104,28 @@ def test_a_page_that_asks_not_to_be_indexed_any_more_is_obeyed_at_once(
     assert documents(source) == {"/"}
 
 
+def test_a_site_that_asks_as_a_whole_not_to_be_indexed_is_obeyed_when_it_does_so_twice(
+    site: Site, source: MemorySource
+):
+    paths = ["/", *(f"/p{number}" for number in range(8))]
+    for path in paths:
+        site.write(path, links=paths)
+    crawl(source)
+    for path in paths:
+        site.write(path, links=paths, headers={"X-Robots-Tag": "noindex"})
+
+    again(source)
+    kept = documents(source)
+    again(source)
+
+    assert len(kept) == len(paths) - 2
+    assert documents(source) == set()
+    for path in paths:
+        site.write(path, links=paths)
+    again(source)
+    assert documents(source) == set(paths), "the header ended, and nothing else changed"
+
+
 def test_a_start_page_that_is_no_html_stops_the_crawl(site: Site, source: MemorySource):
     site.write("/", links=["/a"])
     site.write("/a")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from time import monotonic
 
 from recollect.connectors import _urls
-from recollect.connectors._robots import AGENT, Robots, header_directives
+from recollect.connectors._robots import Robots
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, TRIES
 from recollect.connectors.base import (
     Change,
@@ -53,8 +53,10 @@ from recollect.connectors.web_crawler._visit import (
     NotHtml,
     Redirected,
     Visit,
+    asks_to_hide,
     forbids_indexing,
     moment,
+    told_in_headers,
     validators,
 )
 from recollect.errors import Permanent, Transient
@@ -71,6 +73,8 @@ SAID = 100
 MOST_ROWS = 190
 """rows between checkpoints. A sync may store more at a time than that without one, and then nothing
 must stand before what it leads to: see `Crawl._read`"""
+MOST_HIDDEN = 2
+"""documents that go at once in one crawl since their pages ask for it; more may be a slip"""
 STREAK = 5
 """failures in a row after which the site is asked whether it is there"""
 
@@ -83,6 +87,7 @@ class Crawl:
         self._is_new = begun is None
         self._state = begun or State(self._scope.start, source.since)
         self._incomplete = False
+        self._hidden = 0
         self._shut_out: Trouble | None = None
         """if robots.txt allows nothing that the crawl met"""
 
@@ -348,6 +353,8 @@ class Crawl:
             self._streak = 0
             self._shut_out = None
         match answer:
+            case Fetched(status=304) if page.has_document and asks_to_hide(answer):
+                self._frontier.add(replace(page, doubted=True), urgent=True)
             case Fetched(status=304):
                 self._unchanged(page)
             case Fetched():
@@ -373,10 +380,7 @@ class Crawl:
             else:
                 self._ledger.say(page.verdict("error", str(error), keep=True, failed=True))
             return
-        directives = [
-            *web.directives,
-            *header_directives(fetched.headers.get("x-robots-tag", ""), AGENT),
-        ]
+        directives = [*web.directives, *told_in_headers(fetched.headers)]
         hidden = forbids_indexing(directives, self._source.since)
         canonical = None if hidden or page.doubted else self._canonical(page, web)
         if canonical is not None:
@@ -392,7 +396,8 @@ class Crawl:
             yield from self._checkpoint()  # of links alone: the page has no answer yet
         if hidden:
             detail = "the page asks not to be indexed"
-            confirm = not is_same_text(page, web.extracted.text)
+            self._hidden += page.has_document
+            confirm = self._hidden > MOST_HIDDEN or not is_same_text(page, web.extracted.text)
             self._ledger.say(page.verdict("noindex", detail, extra=found, confirm=confirm))
         else:
             self._keep(page, web, found)
