@@ -42,6 +42,8 @@ _TRACKING = re.compile(
 _SESSION = re.compile(r"sid|sess|session|session_?id", re.IGNORECASE)
 _TICKET = re.compile(r"(?=\w*\d)[\w-]{16,}", re.ASCII)
 """what a machine made up: long, with a digit"""
+_MADE_UP = re.compile(r"(?=[\w-]*\d)[\w-]{12,}", re.ASCII)
+"""the same in a path, where it may be shorter"""
 
 _DIGITS = re.compile(r"\d+")
 _CALENDAR = re.compile(
@@ -198,9 +200,12 @@ class Branches:
 
 
 def _branch(parts: UrlParts) -> str:
-    """What pages are siblings within: the path if a query tells them apart, else the folder."""
-    path = parts.path if parts.query else parts.path.rpartition("/")[0] + "/"
-    return parts.origin + path
+    """What pages are siblings within: the path if a query tells them apart, else the folder. If
+    the path has a word that a machine made up, which may name a session: all such paths."""
+    shape = _MADE_UP.sub("*", parts.path)
+    if not parts.query and shape == parts.path:
+        shape = parts.path.rpartition("/")[0] + "/"
+    return parts.origin + shape
 
 
 def _unordered(parts: UrlParts) -> tuple[str, ...]:

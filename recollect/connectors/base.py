@@ -37,6 +37,8 @@ from recollect.model import (
 Cursor = Mapping[str, Any]
 """Where to go on; JSON that only its connector reads. Small: maps belong in rows."""
 EVERY_PLAN = frozenset(Plan)
+ONE_PAGE = "one_page"
+"""Code of a `Trouble`: most of a source looks like one thing, so it may not be the source."""
 
 
 # --- what `changes` yields ---------------------------------------------------------------------
@@ -74,6 +76,9 @@ class Item:
     """the provider's time; the newest stay when `documentLimit` does not admit all"""
     detail: str | None = None
     """a word for people: how it was found, or what changed"""
+    confirm: bool = False
+    """a document that it has changes only when another sync says so again (`Connector
+    .confirms_after`)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 from recollect.errors import Permanent, Transient
 
-PASSING = frozenset({408, 425, 429})
-"""client errors that are worth another try; so are all of 500 to 599"""
+PASSING = frozenset({202, 408, 425, 429})
+"""statuses that are worth another try; so are all of 500 to 599"""
 LONGEST_WAIT = timedelta(hours=24)
 """a longer wait counts as a mistake, and becomes `LESSER_WAIT`"""
 LESSER_WAIT = timedelta(hours=1)

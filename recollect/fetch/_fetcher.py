@@ -340,7 +340,8 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                 raise Permanent(f"redirect ({status}) to nowhere", code="bad_redirect")
             return as_text(locations.pop())
         unchanged = status == 304 and conditional
-        if not (200 <= status < 300 or unchanged):
+        # 202 promises an answer; firewalls send it with a check whether this is a browser.
+        if not (200 <= status < 300 or unchanged) or status == 202:
             raise outcome(status, headers, f"{target.host} answered {status}")
         body = response.iter_stream()
         fetched = Fetched(

@@ -33,6 +33,7 @@ from recollect.sync.items import (
     OVER_LIMIT,
     PLANNED,
     UNSUPPORTED,
+    WAITS,
     Listings,
     SyncCounts,
     item_of,
@@ -337,6 +338,10 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: SyncCo
     if row is not None and row["verdict"] == DOCUMENT and known is None:
         _stay_away(tx, claim, item, counts)
         return
+    if item.confirm and known and row and not _said_before(claim, row):
+        _await_another(tx, claim, item.id, item.detail)
+        counts.skipped[WAITS] += 1
+        return
     # The filter acts on new content only: what is here already stays.
     ruling = gate.rule(item) if known is None else None
     if ruling is not None:
@@ -404,13 +409,8 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: SyncCount
         counts.skipped[DELETED] += 1
         return
     if row is not None and row["document_id"] is not None and _unconfirmed(claim, verdict, row):
-        tx.execute(
-            "update items set missing_at = coalesce(missing_at, now()) where connection_id = %s"
-            " and id = %s",
-            (claim.connection.id, verdict.id),
-        )
-        verdict = replace(verdict, keep=True)
-    if verdict.keep and row is not None and row["document_id"] is not None:
+        _await_another(tx, claim, verdict.id, verdict.detail)
+    elif verdict.keep and row is not None and row["document_id"] is not None:
         tx.execute(
             "update items set seen_at = now(), detail = %s where connection_id = %s and id = %s",
             (verdict.detail, claim.connection.id, verdict.id),
@@ -467,12 +467,17 @@ def _apply_missing(tx: Tx, claim: SyncClaim, missing: Missing, counts: SyncCount
     if _said_before(claim, row):
         _remove(tx, claim, [missing.id], counts)
         return
+    _await_another(tx, claim, missing.id, missing.detail)
+    counts.skipped["missing"] += 1
+
+
+def _await_another(tx: Tx, claim: SyncClaim, id: str, detail: str | None) -> None:
+    """The document stays as it is until another sync says the same."""
     tx.execute(
         "update items set missing_at = coalesce(missing_at, now()), seen_at = now(), detail = %s"
         " where connection_id = %s and id = %s",
-        (missing.detail, claim.connection.id, missing.id),
+        (detail, claim.connection.id, id),
     )
-    counts.skipped["missing"] += 1
 
 
 def _apply_listed(

@@ -14,6 +14,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from recollect.connectors.base import (
+    ONE_PAGE,
     Change,
     Folder,
     Item,
@@ -32,6 +33,11 @@ OVER_LIMIT = "over_limit"
 DELETED = "deleted"
 PLANNED = "planned"
 UNSUPPORTED = "unsupported"
+WAITS = "waits"
+"""Counted among the skipped: a document whose new text another sync has to confirm."""
+FEWEST_WAIT = 3
+"""documents, and more than half, that wait for another sync: that is said"""
+MOST_WAIT = "most_missing"
 HELD = "mass_deletion_held"
 WAITS_FOR_MODEL = "filter_undecided"
 GUARDED = 20
@@ -129,6 +135,36 @@ def note_nothing(tx: Tx, id: ConnectionId, counts: SyncCounts, advice: str) -> N
     ).fetchone()
     if advice and counts.code is None and row is not None and not row["seen"]:
         counts.note(f"Nothing was found. {advice}")
+
+
+def waits(tx: Tx, connection: ConnectionId, age: timedelta) -> bool:
+    """Whether a document has waited that long for another sync to say that it goes or changes."""
+    found = tx.execute(
+        "select from items where connection_id = %s and document_id is not null"
+        " and missing_at < now() - %s limit 1",
+        (connection, age),
+    )
+    return found.fetchone() is not None
+
+
+def note_waiting(tx: Tx, claim: SyncClaim, counts: SyncCounts) -> None:
+    """Say when most documents wait for another sync to say that they go."""
+    row = tx.execute(
+        "select count(*) as total, count(missing_at) as waiting from items"
+        " where connection_id = %s and document_id is not null",
+        (claim.connection.id,),
+    ).fetchone()
+    assert row is not None
+    total, waiting = row["total"], row["waiting"]
+    if counts.away or counts.code == ONE_PAGE or waiting < FEWEST_WAIT or waiting * 2 <= total:
+        return
+    counts.note(
+        f"{waiting:,} of {total:,} documents were not found, or their addresses lead elsewhere or"
+        " say that they are no documents. They are kept for now. A sync a day later or more"
+        " deletes those of which it sees the same. Pause the connection to keep them until the"
+        " source has been checked."
+    )
+    counts.code = counts.code or MOST_WAIT
 
 
 def note_unlisted(counts: SyncCounts) -> None:

@@ -97,6 +97,8 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     items.note_unlisted(counts)
     with app.db.begin() as tx:
         items.note_nothing(tx, claim.connection.id, counts, connector.guide.if_nothing)
+        if connector.confirms_after:
+            items.note_waiting(tx, claim, counts)
     return counts
 
 
@@ -112,6 +114,10 @@ def next_in(app: App, tx: Tx, connection: Connection, counts: SyncCounts) -> tim
         wait = min(interval, app.config.poll_interval)
     elif counts.code is not None:
         wait = min(interval, app.config.sync_interval)
+        # A sync that only looks whether the trouble is over must not be the one that deletes.
+        day = connector.confirms_after
+        if day and not counts.away and items.waits(tx, connection.id, day - wait):
+            wait = interval
     else:
         wait = interval * random.uniform(1.0, SPREAD)  # noqa: S311 # no secret
     return wait if counts.again is None else min(wait, counts.again)

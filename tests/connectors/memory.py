@@ -179,6 +179,11 @@ class MemorySource:
 
     def _apply(self, change: Change, missing_before: set[str]) -> None:  # noqa: C901 # one table
         match change:
+            case Item() if self._waits(change, missing_before):
+                self.rows[change.id] = replace(
+                    self.rows[change.id], detail=change.detail, seen_at=self.since
+                )
+                self._see(change.id, change.branch)
             case Item():
                 if change.formerly is not None:
                     self._drop(change.formerly)
@@ -217,6 +222,12 @@ class MemorySource:
                     self.known_folders[change.id] = change
             case Checkpoint():
                 self.cursor = change.cursor
+
+    def _waits(self, item: Item, missing_before: set[str]) -> bool:
+        waits = item.confirm and item.id in self.items and item.id not in missing_before
+        if waits:
+            self._missing.add(item.id)
+        return waits
 
     def _remember(self, id: str, change: Item | Verdict, verdict: str, detail: str | None) -> None:
         version = change.version if isinstance(change, Item) else None

@@ -35,7 +35,7 @@ from recollect.sync import item_filter, runs
 from tests.conftest import examples
 from tests.connectors.memory import PACES, MemorySource
 from tests.fakes import website
-from tests.fakes.site import Site, html, prose
+from tests.fakes.site import WORDS, Site, html, prose
 from tests.fakes.website import Exchange, Request
 
 LOOPBACK = ip_network("127.0.0.0/8")
@@ -407,10 +407,12 @@ def test_a_site_that_shuts_all_robots_out_is_left_alone(site: Site, source: Memo
     site.robots("User-agent: *\nDisallow: /")
     site.write("/", links=["/a"])
 
-    crawl(source)
+    changes = crawl(source)
 
     assert site.paths() == ["/robots.txt"]
     assert verdicts(source) == {"/": "robots"}
+    [told] = of_kind(changes, Trouble)
+    assert "robots.txt line 2: Disallow: /" in told.message
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
@@ -1109,6 +1111,23 @@ def test_sessions_in_queries_are_one_page(site: Site, source: MemorySource):
     assert documents(source) == {"/", "/shop"}
 
 
+def test_sessions_in_paths_are_left_after_a_while(site: Site, source: MemorySource):
+    def page(request: Request) -> str:
+        session = f"S{len(site.requests):012x}"
+        name = request.path.rpartition("/")[2]
+        return html(prose(name), [f"/{session}/{one}" for one in ("a", "b", "c")])
+
+    site.render("/*", page)
+    for path in ("/robots.txt", "/sitemap.xml"):
+        site.status(path, 404)
+
+    crawl(source)
+
+    assert len(documents(source)) == 4
+    assert "trap" in verdicts(source).values()
+    assert len(site.pages()) < 400
+
+
 def test_queries_that_say_nothing_new_are_left_after_a_while(site: Site, source: MemorySource):
     serial = iter(range(100_000))
 
@@ -1270,7 +1289,7 @@ def test_an_error_that_passes_costs_nothing(site: Site, source: MemorySource):
     assert documents(source) == {"/", "/a"}
 
 
-@pytest.mark.parametrize("status", [401, 403, 451, 500, 503])
+@pytest.mark.parametrize("status", [202, 401, 403, 451, 500, 503])
 def test_a_page_that_answers_with_an_error_keeps_its_document(
     site: Site, source: MemorySource, status: int
 ):
@@ -1806,6 +1825,12 @@ ONE_PAGE: dict[str, Callable[[Site, str], None]] = {
     "login": lambda site, path: site.redirect(path, "/login"),
     "login and back": _to_login,
     "notice": lambda site, path: site.write(path, "Back soon."),
+    "notice that names the page": lambda site, path: site.write(
+        path, f"Please sign in to see {path}. Request {len(path) * 7} was refused.", etag=False
+    ),
+    "long notice": lambda site, path: site.write(
+        path, f"{' '.join(WORDS.split() * 9)}. You asked for {path} at 10:0{len(path)}."
+    ),
 }
 
 
@@ -1819,6 +1844,7 @@ def test_a_site_of_which_most_leads_to_one_page_says_so_and_keeps_its_documents(
     for path in paths:
         site.write(path, links=paths)
     healthy = of_kind(crawl(source), Trouble)
+    texts = {path: source.items[site.url(path)].version for path in paths}
     for path in paths:
         ONE_PAGE[answer](site, path)
 
@@ -1833,12 +1859,184 @@ def test_a_site_of_which_most_leads_to_one_page_says_so_and_keeps_its_documents(
     assert told.code == "one_page"
     assert "login page" in told.message
     assert documents(source) >= set(paths)
+    changed = [path for path in paths if source.items[site.url(path)].version != texts[path]]
+    assert len(changed) <= (0 if checkpoints is None else 2)
     assert not of_kind(stored, Listed)
     for path in paths:
         site.write(path, links=paths)
     recovered = again(source)
     assert not of_kind(recovered, Trouble)
     assert of_kind(recovered, Listed)
+    assert {path: source.items[site.url(path)].version for path in paths} == texts
+
+
+def _signs_in(site: Site, path: str) -> None:
+    site.write(path, f"Please sign in to see {path}.")
+
+
+def test_a_notice_on_some_pages_is_told_and_taken_for_their_text_when_seen_twice(
+    site: Site, source: MemorySource
+):
+    pages = [f"/p{number}" for number in range(12)]
+    site.write("/", links=pages)
+    for path in pages:
+        site.write(path)
+    crawl(source)
+    site.write("/", prose("/"), links=[*pages, "/new"])
+    for path in [*pages[:4], "/new"]:
+        _signs_in(site, path)
+
+    texts = {id: item.version for id, item in source.items.items()}
+    first = again(source)
+    kept = {id: item.version for id, item in source.items.items()}
+    second = again(source)
+    replaced = {id for id, item in source.items.items() if item.version != texts.get(id)}
+    third = again(source)
+
+    assert [trouble.code for trouble in of_kind(first, Trouble)] == ["one_page"]
+    assert kept == texts
+    assert "/new" not in {urlsplit(item.id).path for item in of_kind(first, Item)}
+    assert [trouble.code for trouble in of_kind(second, Trouble)] == ["one_page"]
+    assert replaced == {site.url(path) for path in pages[:4]}
+    assert not of_kind(third, Trouble)
+    assert "/new" in documents(source), "by then it may be the form of these pages"
+
+
+def test_pages_addressed_by_queries_may_show_one_notice_too(site: Site, source: MemorySource):
+    pages = [f"/index.php?page={number}" for number in range(5)]
+    site.write("/", links=pages)
+    told = {"text": ""}
+    site.render("/index.php", lambda request: html(told["text"] or prose(request.path)))
+    crawl(source)
+    told["text"] = "Back soon."
+
+    [trouble] = of_kind(again(source), Trouble)
+
+    assert trouble.code == "one_page"
+    assert all("Back" not in str(item.text) for item in source.items.values())
+
+
+def _shop(site: Site, prices: int) -> None:
+    pages = [f"/product/{number}" for number in range(30)]
+    for number, path in enumerate(["/", *pages]):
+        text = f"Widget {number} costs {prices + number} euros and is there in three days."
+        site.write(path, text, links=pages)
+
+
+SLUGS = [
+    "/",
+    "/about-us",
+    "/how-we-built-it",
+    "/docs/api-reference",
+    "/page",
+    "/account",
+    "/de/hilfe",
+]
+
+
+def test_a_notice_is_found_whatever_words_the_addresses_share_with_it(
+    site: Site, source: MemorySource
+):
+    for path in SLUGS:
+        site.write(path, links=SLUGS)
+    crawl(source)
+    texts = {id: item.version for id, item in source.items.items()}
+    for number, path in enumerate(SLUGS):
+        name = path.rpartition("/")[2].replace("-", " ").title() or "Home"
+        site.write(
+            path,
+            f"The page {name} needs an account. You asked us for {site.url(path)}, no. {number}. If"
+            " it is a mistake, write to help@acme.example and name the reference.",
+            title=f"{name} | Sign in",
+        )
+
+    [trouble] = of_kind(again(source), Trouble)
+
+    assert trouble.code == "one_page"
+    assert {id: item.version for id, item in source.items.items()} == texts
+
+
+def test_a_banner_on_pages_of_numbers_is_no_notice(site: Site, source: MemorySource):
+    pages = [f"/p{number}" for number in range(8)]
+    for banner in ("", "Version two is out, read what is new. "):
+        for number, path in enumerate(["/", *pages]):
+            table = " ".join(f"{number}.{row}" for row in range(60))
+            site.write(path, banner + table, links=pages)
+        changes = again(source)
+
+    assert not of_kind(changes, Trouble)
+    assert {str(item.text)[:7] for item in source.items.values()} == {"Version"}
+
+
+def test_products_that_are_all_sold_out_are_no_notice(site: Site, source: MemorySource):
+    pages = [f"/p{number}" for number in range(8)]
+    about = "The lantern of brass gives light for a long evening and costs 30 euros."
+    site.write("/", links=pages)
+    for told in (["In stock.", "Sold out.", "Few are left.", "To be ordered."], ["Sold out."]):
+        for number, path in enumerate(pages):
+            site.write(path, f"{about} {told[number % len(told)]} Number {number}.", links=pages)
+        changes = again(source)
+
+    assert not of_kind(changes, Trouble)
+
+
+def test_pages_of_one_form_may_change_together(site: Site, source: MemorySource):
+    _shop(site, 10)
+    crawl(source)
+    _shop(site, 50)
+
+    changes = again(source)
+
+    assert not of_kind(changes, Trouble)
+    assert "80 euros" in str(source.items[site.url("/product/29")].text)
+
+
+@pytest.mark.parametrize("answer", ["login", "notice"])
+def test_what_has_long_led_to_one_page_is_told_once_where_there_are_others(
+    site: Site, source: MemorySource, answer: str
+):
+    pages = [f"/p{number}" for number in range(9)]
+    site.write("/", links=[*pages, "/a"])
+    site.write("/a")
+    site.write("/login", "Who are you?")
+    for path in pages:
+        ONE_PAGE[answer](site, path)
+
+    first, second = crawl(source), again(source)
+
+    assert [trouble.code for trouble in of_kind(first, Trouble)] == ["one_page"]
+    assert not of_kind(second, Trouble)
+    assert of_kind(second, Listed)
+
+
+def test_a_site_of_which_nothing_but_a_login_page_is_left_says_so_each_time(
+    site: Site, source: MemorySource
+):
+    pages = ["/", "/a", "/b", "/c"]
+    site.sitemap("/sitemap.xml", [site.url(path) for path in pages])
+    site.write("/login", "Who are you?")
+    for path in pages:
+        site.redirect(path, "/login")
+
+    told = [of_kind(crawl(source), Trouble), of_kind(again(source), Trouble)]
+
+    assert [trouble.code for [trouble] in told] == ["one_page", "one_page"]
+
+
+def test_pages_that_were_given_up_do_not_hide_a_login_page(site: Site, source: MemorySource):
+    old = [f"/old/{number}" for number in range(9)]
+    pages = [f"/p{number}" for number in range(4)]
+    site.write("/", links=[*old, *pages])
+    for path in old:
+        site.redirect(path, "/")
+    for path in pages:
+        site.write(path)
+    crawl(source)
+    for path in pages:
+        site.redirect(path, "/login")
+    site.write("/login", "Who are you?")
+
+    assert [trouble.code for trouble in of_kind(again(source), Trouble)] == ["one_page"]
 
 
 def test_a_first_crawl_that_sees_only_a_login_page_says_so(site: Site, source: MemorySource):
@@ -1904,6 +2102,28 @@ def test_a_page_that_asks_not_to_be_indexed_any_more_is_obeyed_at_once(
     again(source)
 
     assert documents(source) == {"/"}
+
+
+def test_a_site_that_asks_as_a_whole_not_to_be_indexed_is_obeyed_when_it_does_so_twice(
+    site: Site, source: MemorySource
+):
+    paths = ["/", *(f"/p{number}" for number in range(8))]
+    for path in paths:
+        site.write(path, links=paths)
+    crawl(source)
+    for path in paths:
+        site.write(path, links=paths, headers={"X-Robots-Tag": "noindex"})
+
+    again(source)
+    kept = documents(source)
+    again(source)
+
+    assert len(kept) == len(paths) - 2
+    assert documents(source) == set()
+    for path in paths:
+        site.write(path, links=paths)
+    again(source)
+    assert documents(source) == set(paths), "the header ended, and nothing else changed"
 
 
 def test_a_start_page_that_is_no_html_stops_the_crawl(site: Site, source: MemorySource):

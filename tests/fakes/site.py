@@ -82,7 +82,7 @@ class Site(Website):
 
         def serve(exchange: Exchange) -> bool:
             if _knows(exchange.request, validators):
-                exchange.send(answer(304, b"", validators))
+                exchange.send(answer(304, b"", {**validators, **(headers or {})}))
             else:
                 exchange.send(answer(200, body.encode(), told))
             return True

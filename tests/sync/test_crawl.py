@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, LiteralString, cast
 
 import pytest
@@ -274,6 +275,80 @@ def test_why_one_address_is_no_document_can_be_asked(
     )
     unknown = client.get(asked, params={"id": site.url("/never")})
     assert unknown.status_code == 404
+
+
+def test_a_notice_that_names_each_page_replaces_documents_only_when_it_stays(
+    eager: App, site: Site, crawling: Callable[..., Connection]
+) -> None:
+    paths = ("/", "/a", "/b", "/c")
+    for path in paths:
+        site.write(path, links=paths)
+    connection = crawling(eager)
+    for path in paths:
+        site.write(path, f"Please sign in to see {path}.")
+
+    for _ in range(2):  # a user may want another one within the hour
+        connection = crawling(eager, connection)
+        run = connection.last_run
+        assert run is not None
+        assert run.failure is not None
+        assert (run.status, run.failure.code) == ("partial", "one_page")
+        assert (counts(connection), dict(run.skipped)) == ((0, 0, 0, 0), {"waits": 4})
+    with eager.db.begin() as tx:
+        tx.execute("update items set missing_at = missing_at - interval '25 hours'")
+    assert counts(crawling(eager, connection)) == (0, 4, 0, 0)
+    connection = crawling(eager, connection)
+    assert connection.last_run is not None
+    assert (counts(connection), connection.last_run.status) == ((0, 0, 4, 0), "completed")
+
+    for path in paths:
+        site.write(path, links=paths)
+    connection = crawling(eager, connection)
+
+    assert connection.last_run is not None
+    assert (counts(connection), connection.last_run.status) == ((0, 4, 0, 0), "completed")
+
+
+LOST: dict[str, Callable[[Site, str], None]] = {
+    "not found": lambda site, path: site.status(path, 404),
+    "sent abroad": lambda site, path: site.redirect(path, f"https://example.com/login?{path}"),
+    "empty": lambda site, path: site.page(path, "<div id=app></div>"),
+    "no HTML": lambda site, path: site.page(path, "{}", mime="application/json"),
+    "copies": lambda site, path: site.write(path, head='<link rel="canonical" href="/">'),
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_most_documents_of_a_site_do_not_go_without_a_word(
+    eager: App, site: Site, crawling: Callable[..., Connection], what: str
+) -> None:
+    paths = ("/a", "/b", "/c", "/d")
+    for path in ("/", *paths):
+        site.write(path, links=paths)
+    connection = crawling(eager)
+    for path in paths[:2]:
+        LOST[what](site, path)
+    connection = crawling(eager, connection)
+    assert connection.last_run is not None
+    assert connection.last_run.status == "completed", "some always go"
+    for path in paths:
+        LOST[what](site, path)
+
+    connection = crawling(eager, connection)
+    first = connection.last_run, connection.due_at
+    with eager.db.begin() as tx:
+        tx.execute("update items set missing_at = missing_at - interval '21 hours'")
+    connection = crawling(eager, connection)
+    second = connection.last_run, connection.due_at
+
+    for (run, due), (least, most) in zip((first, second), ((0, 5), (24 * 6, 24 * 8)), strict=True):
+        assert run is not None
+        assert run.failure is not None
+        assert due is not None
+        assert (run.status, run.failure.code, run.removed) == ("partial", "most_missing", 0)
+        assert run.notes[0].startswith("4 of 5 documents were not found")
+        wait = due - run.started_at
+        assert timedelta(hours=least) < wait < timedelta(hours=most), "before it may delete: a week"
 
 
 def test_a_site_behind_a_login_page_is_told_and_loses_nothing_at_once(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from time import monotonic
 
 from recollect.connectors import _urls
-from recollect.connectors._robots import AGENT, Robots, header_directives
+from recollect.connectors._robots import Robots
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, TRIES
 from recollect.connectors.base import (
     Change,
@@ -26,14 +26,22 @@ from recollect.connectors.base import (
 )
 from recollect.connectors.web_crawler._addresses import Addresses
 from recollect.connectors.web_crawler._dead_end import noted
-from recollect.connectors.web_crawler._documents import as_before, history, is_same_text
+from recollect.connectors.web_crawler._documents import (
+    as_before,
+    history,
+    is_same_text,
+    metadata_of,
+)
+from recollect.connectors.web_crawler._entry import no_entry, shut_out
 from recollect.connectors.web_crawler._host import Host, SiteParked, SiteUnreachable
 from recollect.connectors.web_crawler._ledger import CrawlLedger
+from recollect.connectors.web_crawler._notices import Notices
 from recollect.connectors.web_crawler._page import (
     DENIED,
     DOCUMENTS,
     MOST_HOPS,
     PLANNED,
+    SKETCH,
     CrawlPage,
     Frontier,
 )
@@ -45,8 +53,10 @@ from recollect.connectors.web_crawler._visit import (
     NotHtml,
     Redirected,
     Visit,
+    asks_to_hide,
     forbids_indexing,
     moment,
+    told_in_headers,
     validators,
 )
 from recollect.errors import Permanent, Transient
@@ -63,6 +73,8 @@ SAID = 100
 MOST_ROWS = 190
 """rows between checkpoints. A sync may store more at a time than that without one, and then nothing
 must stand before what it leads to: see `Crawl._read`"""
+MOST_HIDDEN = 2
+"""documents that go at once in one crawl since their pages ask for it; more may be a slip"""
 STREAK = 5
 """failures in a row after which the site is asked whether it is there"""
 
@@ -75,6 +87,9 @@ class Crawl:
         self._is_new = begun is None
         self._state = begun or State(self._scope.start, source.since)
         self._incomplete = False
+        self._hidden = 0
+        self._shut_out: Trouble | None = None
+        """if robots.txt allows nothing that the crawl met"""
 
         self._host = Host(source, self._state)
         self._streak = 0
@@ -82,6 +97,7 @@ class Crawl:
         self._ledger = CrawlLedger(self._frontier, self._scope.start)
         self._addresses = Addresses(source, self._scope, self._host, self._frontier, self._ledger)
         self._texts = Texts()
+        self._notices = Notices(self._state.notices)
         self._titles = SiteTitles()
 
         self._room = source.room()
@@ -131,11 +147,12 @@ class Crawl:
         except SiteParked as error:
             yield from self._checkpoint()
             raise error.reason from error
+        self._ledger.say_delayed()
         yield from self._said()
         yield from self._retitled()
-        one_page = self._ledger.sameness.trouble()
-        if one_page is not None:
-            yield one_page
+        trouble = self._ledger.sameness.trouble(self._state.notices) or self._shut_out
+        if trouble is not None:
+            yield trouble
         elif not self._incomplete:
             yield Listed()
         yield Checkpoint({})
@@ -181,6 +198,7 @@ class Crawl:
         refusal = self._addresses.judge(page)
         if refusal is not None:
             self._ledger.say(refusal)
+            self._shut_out = shut_out(refusal.detail)
         else:
             self._addresses.branches.take(page.url)
             yield from self._settle_entry(page, self._host.read(page))
@@ -189,40 +207,16 @@ class Crawl:
         yield from self._checkpoint()
 
     def _settle_entry(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
-        match answer:
-            case Transient():
-                self._ledger.say(page.verdict("error", str(answer), keep=True, failed=True))
-                raise SiteUnreachable(
-                    f"The start page cannot be reached: {answer}.", PROVIDER_UNAVAILABLE
-                )
-            case Permanent(code="blocked_target"):
-                self._ledger.say(page.verdict("blocked", str(answer), keep=True))
-                raise SiteUnreachable(
-                    f"The start page must not be fetched: {answer}.", "blocked_target"
-                )
-            case Redirected() if not self._is_own(answer.target):
-                host = _urls.split(answer.target).host
-                reason = f"redirects to {answer.target}"
-                self._ledger.say(page.verdict("off_host", reason, keep=True))
-                raise SiteUnreachable(
-                    f"The start page redirects to another host, {host}. If you mean that site, use"
-                    f" {answer.target} as startUrl.",
-                    "off_host",
-                )
-            case NotHtml():
-                self._ledger.say(page.verdict("not_html", str(answer), keep=True))
-                raise SiteUnreachable(
-                    f"The start page is {answer}, not HTML. Use an HTML page as startUrl.",
-                    "start_page",
-                )
-            case Permanent():
-                yield from self._settle(page, answer)
-                self._incomplete = True
-                self._ledger.add(
-                    Trouble(f"The start page: {answer}. Check startUrl.", "start_page")
-                )
-            case _:
-                yield from self._settle(page, answer)
+        stopped = no_entry(answer, self._is_own)
+        if stopped is not None:
+            failed = isinstance(answer, Transient)
+            verdict = page.verdict(stopped.verdict, stopped.detail, keep=True, failed=failed)
+            self._ledger.say(verdict)
+            raise SiteUnreachable(stopped.message, stopped.code)
+        yield from self._settle(page, answer)
+        if isinstance(answer, Permanent):
+            self._incomplete = True
+            self._ledger.add(Trouble(f"The start page: {answer}. Check startUrl.", "start_page"))
 
     def _is_own(self, url: str) -> bool:
         try:
@@ -357,7 +351,10 @@ class Crawl:
     def _settle(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
         if not isinstance(answer, Transient):
             self._streak = 0
+            self._shut_out = None
         match answer:
+            case Fetched(status=304) if page.has_document and asks_to_hide(answer):
+                self._frontier.add(replace(page, doubted=True), urgent=True)
             case Fetched(status=304):
                 self._unchanged(page)
             case Fetched():
@@ -383,10 +380,7 @@ class Crawl:
             else:
                 self._ledger.say(page.verdict("error", str(error), keep=True, failed=True))
             return
-        directives = [
-            *web.directives,
-            *header_directives(fetched.headers.get("x-robots-tag", ""), AGENT),
-        ]
+        directives = [*web.directives, *told_in_headers(fetched.headers)]
         hidden = forbids_indexing(directives, self._source.since)
         canonical = None if hidden or page.doubted else self._canonical(page, web)
         if canonical is not None:
@@ -402,7 +396,8 @@ class Crawl:
             yield from self._checkpoint()  # of links alone: the page has no answer yet
         if hidden:
             detail = "the page asks not to be indexed"
-            confirm = not is_same_text(page, web.extracted.text)
+            self._hidden += page.has_document
+            confirm = self._hidden > MOST_HIDDEN or not is_same_text(page, web.extracted.text)
             self._ledger.say(page.verdict("noindex", detail, extra=found, confirm=confirm))
         else:
             self._keep(page, web, found)
@@ -424,19 +419,16 @@ class Crawl:
         title = web.extracted.title
         version = version_of(text)
         print = fingerprint(text)
-        refusal = self._refusal_of_text(page, text, title, version, print, found)
+        heard = self._notices.hear(page, text, title)
+        notice = heard.first
+        if heard.wording is not None and notice is not None:
+            self._ledger.hold(heard.wording, notice)
+            found = found if page.has_document else {}  # it may yet be a page of its own
+        refusal = self._refusal_of_text(page, text, title, version, print, found, notice)
         if refusal is not None:
             self._ledger.say(refusal)
             return
-        metadata = {
-            name: value
-            for name, value in {
-                "published": web.published,
-                "modified": web.modified,
-                "language": web.language,
-            }.items()
-            if value is not None
-        }
+        metadata = metadata_of(web)
         formerly = self._ledger.renaming(page, version, print)
         if formerly is not None:
             self._ledger.renamed.add(formerly)
@@ -446,25 +438,29 @@ class Crawl:
         near = self._texts.nearest(page.url, print)
         written = None if print is None else print.hex()
         told = history(page, version, formerly, near, self._source.since)
-        extra = {**page.place(), **found, "metadata": metadata, "told": told}
+        extra = {**page.place(), **found, "metadata": metadata, "told": told, SKETCH: heard.sketch}
         if written is not None:
             extra["print"] = written
         self._texts.register(page.url, version, written)
         self._addresses.branches.bore(page.url, fruit=True)
-        self._ledger.say(
-            Item(
-                id=page.url,
-                version=version,
-                title=title,
-                url=page.url,
-                kind="webpage",
-                metadata=metadata,
-                extra=extra,
-                formerly=formerly,
-                text=text,
-                detail=told,
-            )
+        item = Item(
+            id=page.url,
+            version=version,
+            title=title,
+            url=page.url,
+            kind="webpage",
+            metadata=metadata,
+            extra=extra,
+            formerly=formerly,
+            text=text,
+            detail=told,
         )
+        if heard.anew is None or not (notice or self._is_new):
+            self._ledger.say(item)
+            return
+        self._ledger.delay(item, heard.anew)
+        if notice is not None:
+            self._ledger.hold(heard.anew, notice)
 
     def _refusal_of_text(
         self,
@@ -474,6 +470,7 @@ class Crawl:
         version: str,
         print: bytes | None,
         found: Mapping[str, str],
+        notice: str | None,
     ) -> Verdict | None:
         if not page.has_document:
             reason = self._source.refused(title or "", page.url)
@@ -486,7 +483,7 @@ class Crawl:
             return page.verdict("empty", detail, extra=found, title=title)
         kind, original = "duplicate", self._texts.owner(version)
         if original is None:
-            kind, original = "near_duplicate", self._variant(page, print)
+            kind, original = "near_duplicate", self._variant(page, print, notice)
         if original is not None and original != page.url:
             self._addresses.branches.bore(page.url, fruit=False)
             extra = {**found, "of": original, "hash": version}
@@ -496,13 +493,18 @@ class Crawl:
             return page.verdict("limit", "documentLimit is reached", title=title)
         return None
 
-    def _variant(self, page: CrawlPage, print: bytes | None) -> str | None:
+    def _variant(self, page: CrawlPage, print: bytes | None, notice: str | None) -> str | None:
         """A page nearly the same that only the query tells apart: sorted, printed, in a session.
 
-        Pages of different paths stay documents, however alike: a wrong merge loses content.
+        Pages of different paths stay documents, however alike: a wrong merge loses content. A
+        `notice` that stands for documents becomes no other one.
         """
+        if page.has_document:
+            return None
+        if notice is not None:
+            return notice
         near = self._texts.nearest(page.url, print)
-        if near is None or page.has_document:
+        if near is None:
             return None
         one, other = _urls.split(near), _urls.split(page.url)
         return near if (one.origin, one.path) == (other.origin, other.path) else None
@@ -517,7 +519,7 @@ class Crawl:
         elif row.verdict == "canonical":
             self._defer(page, row.extra["canonical"], redirect=False, extra=row.extra)
         elif row.verdict in DENIED or self._still_said_by(row):
-            self._ledger.say(replace(page.verdict(row.verdict, row.detail), extra=row.extra))
+            self._ledger.say(page.verdict(row.verdict, row.detail, extra=row.extra))
         else:
             self._frontier.add(replace(page, doubted=True), urgent=True)
             return

@@ -1,11 +1,12 @@
 """How a page stands to the document that it was."""
 
 from datetime import datetime
+from typing import Any
 
 from recollect.connectors.base import Item
 from recollect.connectors.web_crawler._page import CrawlPage
 from recollect.connectors.web_crawler._texts import are_near, fingerprint, version_of
-from recollect.model import Remembered
+from recollect.model import Remembered, WebPage
 
 
 def as_before(row: Remembered) -> Item:
@@ -31,6 +32,11 @@ def is_same_text(page: CrawlPage, text: str) -> bool:
     before = page.known.extra.get("print")
     same = page.known.version == version_of(text)
     return same or (before is not None and are_near(bytes.fromhex(before), fingerprint(text)))
+
+
+def metadata_of(web: WebPage) -> dict[str, Any]:
+    told = {"published": web.published, "modified": web.modified, "language": web.language}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def history(

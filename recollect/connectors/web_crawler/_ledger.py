@@ -1,24 +1,25 @@
 """The answers for addresses: what is said with the next checkpoint, and what waits for another
 page's answer first."""
 
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.connectors.base import Change, Item, Missing, Verdict
+from recollect.connectors.web_crawler._notices import MOST_RECENT, Wording
 from recollect.connectors.web_crawler._page import (
+    AGAIN,
     DOCUMENTS,
     LEADING,
     PLANNED,
+    SAME,
     CrawlPage,
     Frontier,
 )
 from recollect.connectors.web_crawler._sameness import Sameness
 from recollect.connectors.web_crawler._texts import are_near
 from recollect.model import Remembered
-
-_SAME = frozenset({"duplicate", "near_duplicate", "redirect"})
-"""verdicts whose detail is the address of the page that counts instead"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class CrawlLedger:
         self._frontier = frontier
         self._answers: list[Change] = []
         """to be said with the next checkpoint"""
+        self._delayed: deque[tuple[Item, Wording]] = deque()
+        """answers that may turn out to be a notice"""
         self._fresh: dict[str, CrawlPage] = {}
         """pages in the frontier or in flight that have no row yet"""
         self._waiting: dict[str, list[Deferral]] = {}
@@ -73,6 +76,31 @@ class CrawlLedger:
     def say(self, change: Item | Verdict | Missing, *, leads: bool | None = None) -> None:
         """The answer for an address, and then for those that waited for it."""
         self._answers.append(change)
+        self._settle(change, leads=leads)
+
+    def delay(self, item: Item, wording: Wording) -> None:
+        """A document's new text: its answer, to be said when others have answered as well."""
+        self._delayed.append((item, wording))
+        if len(self._delayed) > MOST_RECENT:
+            self._answers.append(self._delayed.popleft()[0])
+        self._settle(item)
+
+    def say_delayed(self) -> None:
+        self._answers += [item for item, _ in self._delayed]
+        self._delayed.clear()
+
+    def hold(self, wording: Wording, first: str) -> None:
+        """What was delayed with these words is a notice, which the page `first` had first: a
+        document takes it when another sync hears it, too."""
+        delayed, self._delayed = self._delayed, deque()
+        for item, words in delayed:
+            if not words.is_as(wording):
+                self._delayed.append((item, words))
+                continue
+            self._answers.append(replace(item, confirm=True, detail=first))
+            self.sameness.add(item.id, first, had=True)
+
+    def _settle(self, change: Item | Verdict | Missing, *, leads: bool | None = None) -> None:
         url = change.url or change.id if isinstance(change, Verdict) else change.id
         if leads is None:
             leads = isinstance(change, Item) or (
@@ -83,10 +111,12 @@ class CrawlLedger:
         self._fresh.pop(url, None)
         self.settled[url] = leads
         if isinstance(change, Item):
-            self.sameness.add(url, None)
-        elif isinstance(change, Verdict) and change.kind in _SAME:
+            self.sameness.add(url, None, had=url in self.had)
+        elif isinstance(change, Verdict) and change.kind in SAME:
             retired = change.kind == "redirect" and not change.confirm
-            self.sameness.add(url, change.detail, retired=retired)
+            again = AGAIN in change.extra
+            had = change.confirm
+            self.sameness.add(url, change.detail, had=had, retired=retired, again=again)
         for deferral in self._waiting.pop(url, ()):
             self._resolve(deferral, leads=leads)
 
@@ -94,10 +124,12 @@ class CrawlLedger:
         """Take up an address that this crawl had read before it was interrupted. The detail of a
         document that is kept for now is the address that it leads to."""
         self.settled[row.id] = row.verdict in LEADING or row.verdict == "redirect"
-        if row.verdict in DOCUMENTS | _SAME:
+        if row.verdict in DOCUMENTS | SAME:
             leads = (row.detail or "").startswith(("http://", "https://"))
             target, retired = row.detail if leads else None, row.verdict == "redirect"
-            self.sameness.add(row.url or row.id, target, retired=retired)
+            had, again = row.verdict in DOCUMENTS, AGAIN in row.extra
+            url = row.url or row.id
+            self.sameness.add(url, target, had=had, retired=retired, again=again)
 
     # --- pages that are other pages ---
 

@@ -14,9 +14,15 @@ from recollect.model import Remembered
 MOST_HOPS = 10
 """redirects and canonical links in a row"""
 
+SKETCH = "sketch"
+"""In the extra of a document: see `_texts.sketch`."""
+AGAIN = "again"
+"""In the extra of a page without a document that leads to another one: a crawl before said so."""
 PLANNED = "planned"
 DOCUMENTS = frozenset({"document", "deleted"})
 """verdicts on rows that are documents, or were until a user deleted them"""
+SAME = frozenset({"duplicate", "near_duplicate", "redirect"})
+"""verdicts whose detail is the address of the page that counts instead"""
 LEADING = DOCUMENTS | {"canonical", "duplicate", "near_duplicate"}
 """verdicts that lead to a document, there or elsewhere"""
 DENIED = frozenset({"not_html", "noindex", "empty"})
@@ -67,8 +73,8 @@ class CrawlPage:
         """Headers that ask only for what is new."""
         if self.known is None or self.doubted:
             return {}
-        if self.has_document and self.known.version is None:  # only its text would tell
-            return {}
+        if self.has_document and (self.known.version is None or SKETCH not in self.known.extra):
+            return {}  # only its text would tell
         extra = self.known.extra
         sent = {"if-none-match": extra.get("etag"), "if-modified-since": extra.get("modified")}
         return {name: value for name, value in sent.items() if value}
@@ -91,11 +97,15 @@ class CrawlPage:
     ) -> Verdict:
         """An answer for it that is not a document; of one that has none, there is nothing to keep
         or to confirm."""
+        told = {**self.place(), **(extra or {})}
+        known = self.known
+        if kind in SAME and known is not None and not self.has_document:
+            told |= {AGAIN: True} if (known.verdict, known.detail) == (kind, detail) else {}
         return Verdict(
             id=_row_id(self.url),
             kind=kind,
             detail=detail,
-            extra={**self.place(), **(extra or {})},
+            extra=told,
             keep=keep and self.has_document,
             confirm=self.has_document and (kind in DOUBTFUL if confirm is None else confirm),
             url=self.url,

@@ -1,46 +1,72 @@
 """Whether most of a site leads to one page: a login page, or a notice of maintenance."""
 
 from collections import Counter
+from collections.abc import Collection
 
-from recollect.connectors.base import Trouble
+from recollect.connectors.base import ONE_PAGE, Trouble
 
 FEWEST = 3
-"""paths that lead to one page before that means anything"""
+"""pages that lead to one before that means anything"""
 
 
 class Sameness:
     """Of the paths of a site: which redirect to, or say the same as, the page of another path.
 
-    Queries do not count: `/login?next=/a` and `/login?next=/b` are one page.
+    Queries count for documents only: `/login?next=/a` and `/login?next=/b` are one page.
     """
 
     def __init__(self, start: str) -> None:
         self._start = _path(start)
         self._leads: dict[str, str | None] = {}
-        """path → the path it leads to; None: it has a text of its own"""
+        """path, or address of a document → the path it leads to; None: it has a text of its own"""
+        self._settled: set[str] = set()
+        """those that led there in an earlier crawl, when they had no document either"""
 
-    def add(self, url: str, target: str | None, *, retired: bool = False) -> None:
+    def add(
+        self,
+        url: str,
+        target: str | None,
+        *,
+        had: bool = False,
+        retired: bool = False,
+        again: bool = False,
+    ) -> None:
         """What one address leads to, if that is another one.
 
-        `retired`: it redirects and has no document. To the start page, that is what many sites do
-        with pages that they gave up.
+        `had`: it came with a document. `retired`: it redirects and has no document. To the start
+        page, that is what many sites do with pages that they gave up. `again`: it has no document,
+        and an earlier crawl was told the same.
         """
-        path, onward = _path(url), None if target is None else _path(target)
-        own = onward == path or (retired and onward == self._start)
-        self._leads[path] = None if own else onward
+        onward = None if target is None or target == url else _path(target)
+        if retired and onward == self._start:
+            return
+        page = url if had else _path(url)
+        self._leads[page] = None if onward == page else onward
+        if again:
+            self._settled.add(page)
 
-    def trouble(self) -> Trouble | None:
-        """What to say if one page stands for most of them."""
-        counted = Counter(target for target in self._leads.values() if target is not None)
-        for target, number in counted.most_common(1):
-            if number >= FEWEST and number * 2 > len(self._leads):
+    def trouble(self, notices: Collection[str]) -> Trouble | None:
+        """What to say if one page stands for most of them, or one of the `notices` for some.
+
+        Paths that have long led elsewhere count only where nothing else is left of the site.
+        """
+        own = sum(target is None for target in self._leads.values())
+        leads = {
+            path: target
+            for path, target in self._leads.items()
+            if own <= 1 or path not in self._settled
+        }
+        told = {_path(notice) for notice in notices}
+        counted = Counter(target for target in leads.values() if target is not None)
+        for target, number in counted.most_common():
+            if target in told or (number >= FEWEST and number * 2 > len(leads)):
                 return Trouble(
-                    f"{number:,} of {len(self._leads):,} pages redirect to {target} or say the"
+                    f"{number:,} of {len(leads):,} pages redirect to {target} or say nearly the"
                     " same. It may be a login page, which the crawler cannot pass, or a notice of"
-                    " maintenance. Documents that these pages had are deleted when a sync a day"
-                    " later or more sees the same. Pause the connection to keep them until the"
-                    " site has been checked.",
-                    "one_page",
+                    " maintenance. Documents that these pages had are deleted or replaced when two"
+                    " syncs, a day or more apart, see the same. Pause the connection to keep them"
+                    " until the site has been checked.",
+                    ONE_PAGE,
                 )
         return None
 

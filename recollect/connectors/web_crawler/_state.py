@@ -22,6 +22,8 @@ class State:
     """sitemaps"""
     parks: dict[str, int] = field(default_factory=dict[str, int])
     """address → how often its answer parked the crawl"""
+    notices: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
+    """see `Notices`"""
 
     def park(self, url: str) -> bool:
         """Whether to park for this address: not if it asks for that each time. Then the limit is
@@ -42,6 +44,7 @@ class State:
                 None if cursor["sitemaps"] is None else list(cursor["sitemaps"]),
                 int(cursor["read"]),
                 dict(cursor.get("parks", {})),
+                dict(cursor.get("notices", {})),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -54,4 +57,5 @@ class State:
             "sitemaps": self.sitemaps,
             "read": self.read,
             "parks": dict(self.parks),
+            "notices": dict(self.notices),
         }

@@ -75,6 +75,23 @@ def are_near(one: bytes | None, other: bytes | None) -> bool:
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count() <= NEAR
 
 
+_SKETCHED = 16
+"""hashes of words in a sketch"""
+
+
+def sketch(text: str) -> str:
+    """The smallest hashes of its words: of two texts they tell how many words they share."""
+    hashes = sorted({zlib.crc32(word.encode()) for word in set(text.lower().split())})
+    return " ".join(f"{one:08x}" for one in hashes[:_SKETCHED])
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether the texts of two sketches share half of their words or more (Broder)."""
+    mine, theirs = set(one.split()), set(other.split())
+    both = sorted(mine | theirs)[:_SKETCHED]
+    return 2 * sum(each in mine and each in theirs for each in both) >= len(both)
+
+
 def version_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

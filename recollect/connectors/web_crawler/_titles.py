@@ -35,7 +35,7 @@ class SiteTitles:
         """What a crawl says, with the titles that documents get by what is known so far."""
         said = list(changes)
         for change in said:
-            if isinstance(change, Item):
+            if isinstance(change, Item) and not change.confirm:
                 self._note(change.id, change.extra.get(TITLED) or change.title)
         shared = self._shared()
         for change in said:
@@ -48,7 +48,7 @@ class SiteTitles:
 
     def _titled(self, item: Item, shared: tuple[str, str]) -> Item:
         own = self._own.get(item.id)
-        if own is None:
+        if own is None or item.confirm:
             return item
         title = self._said[item.id] = _cut(own, shared)
         extra = {name: value for name, value in item.extra.items() if name != TITLED}

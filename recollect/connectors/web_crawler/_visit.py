@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from recollect.connectors._robots import AGENT, header_directives
 from recollect.errors import Permanent, Transient
 from recollect.fetch import Fetched, Fetcher
 
@@ -77,13 +78,26 @@ def _only_html(answer: Fetched, head: bytes | None) -> None:
 
 
 def validators(headers: Mapping[str, str]) -> dict[str, str]:
-    """What a conditional request needs."""
+    """What a conditional request needs; none where headers forbid indexing, since 304 would not
+    say that they have ended."""
+    if "noindex" in told_in_headers(headers):
+        return {}
     kept = {"etag": headers.get("etag"), "modified": headers.get("last-modified")}
     return {
         name: value
         for name, value in kept.items()
         if value is not None and len(value) <= 300 and value.isascii() and value.isprintable()
     }
+
+
+def told_in_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What the site asks of this robot beside the page."""
+    return header_directives(headers.get("x-robots-tag", ""), AGENT)
+
+
+def asks_to_hide(answer: Fetched) -> bool:
+    """Whether its headers alone forbid indexing."""
+    return "noindex" in told_in_headers(answer.headers)
 
 
 def forbids_indexing(directives: Sequence[str], now: datetime) -> bool:

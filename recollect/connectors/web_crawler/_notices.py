@@ -1,0 +1,110 @@
+"""Notices: a login page or a notice of maintenance in the place of many pages."""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+from urllib.parse import unquote
+
+from recollect.connectors.web_crawler._page import SKETCH, CrawlPage
+from recollect.connectors.web_crawler._texts import are_alike, sketch
+
+FEWEST = 3
+"""pages that had different texts and take the same one, before that means anything"""
+MOST_RECENT = 20
+"""documents whose new texts are compared, and wait for that to be told"""
+_MOST_WORDS = 400
+"""different ones in a notice"""
+_MOST_CHARACTERS = 20_000
+_TARGET = re.compile(r"\]\([^)\s]{0,2048}\)|https?://\S+")
+_ASCII = re.compile(r"[!-~]+")
+_DIGIT = re.compile(r"[0-9]")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words of a text, to tell whether another page says the same but for names and numbers."""
+
+    words: frozenset[str]
+    rest: frozenset[str]
+    """without those of its own address and title"""
+
+    @classmethod
+    def of(cls, text: str, url: str, title: str | None) -> Self | None:
+        """None: it is too long for a notice, or mostly numbers."""
+        if len(text) > _MOST_CHARACTERS:
+            return None
+        bare = _TARGET.sub(" ", text).lower()
+        found = _WORD.findall(_ASCII.sub(_unless_numbered, bare))
+        words = frozenset(found)
+        if not 0 < len(words) <= _MOST_WORDS or 2 * len(found) < len(bare.split()):
+            return None
+        rest = words - set(_WORD.findall(unquote(url).lower()))
+        # Where a page has no title, the beginning of its text is one, which may be all of it.
+        rest = rest - set(_WORD.findall((title or "").lower())) or rest or words
+        return cls(words, rest)
+
+    def is_as(self, other: Self) -> bool:
+        return self.rest <= other.words and other.rest <= self.words
+
+
+def _unless_numbered(found: re.Match[str]) -> str:
+    return " " if _DIGIT.search(found[0]) else found[0]
+
+
+class PageWords(NamedTuple):
+    """What a page says, as `Notices` see it."""
+
+    sketch: str
+    wording: Wording | None
+    anew: Wording | None
+    """the same, if its document says nothing like it"""
+    first: str | None
+    """the page that had this text first, if it is a notice"""
+
+
+class Notices:
+    """Texts that some pages have now, and had not before: each page had another.
+
+    Numbers and what the address or the title says do not count, so that a login page that names
+    the page that was asked for, and the time, is found. Pages that were alike before, as those of
+    a shop, may change together.
+    """
+
+    def __init__(self, kept: dict[str, list[list[str]]]) -> None:
+        self._kept = kept
+        """the same as JSON, for the cursor"""
+        self._known = {
+            first: Wording(frozenset(words), frozenset(rest))
+            for first, (words, rest) in kept.items()
+        }
+        """the page that had a notice first → what it says"""
+        self._recent: deque[tuple[str, Wording, str]] = deque(maxlen=MOST_RECENT)
+
+    def hear(self, page: CrawlPage, text: str, title: str | None) -> PageWords:
+        told = sketch(text)
+        wording = Wording.of(text, page.url, title)
+        before = page.known.extra.get(SKETCH) if page.known and page.has_document else None
+        if wording is None or before is None or are_alike(before, told):
+            return PageWords(told, wording, None, self._first(wording))
+        if self._first(wording) is None:
+            self._compare(page.url, wording, before)
+        return PageWords(told, wording, wording, self._first(wording))
+
+    def _compare(self, url: str, wording: Wording, before: str) -> None:
+        self._recent.append((url, wording, before))
+        same = [one for one in self._recent if one[1].is_as(wording)]
+        formers: list[str] = []
+        for _, _, former in same:
+            if not any(are_alike(former, one) for one in formers):
+                formers.append(former)
+        if len(formers) >= FEWEST:
+            first, known, _ = same[0]
+            self._known[first] = known
+            self._kept[first] = [sorted(known.words), sorted(known.rest)]
+
+    def _first(self, wording: Wording | None) -> str | None:
+        if wording is None:
+            return None
+        return next((url for url, known in self._known.items() if known.is_as(wording)), None)
