@@ -31,6 +31,7 @@ from recollect.cli.output import (
 from recollect.errors import NotFoundError
 from recollect.index import terms
 from recollect.model import OrgId
+from recollect.search import places
 from recollect.search.ranking import ONLY_WEAK
 
 PASSAGE = 400
@@ -137,6 +138,7 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
         passage.stylize("bold", start, end)
     place = [
         one_line(hit["filepath"] or hit["url"] or hit["customId"] or hit["type"]),
+        one_line(places.in_words(best["place"])),
         f"chars {best['start']}{TO}{best['end']}",
         f"id {hit['documentId']}",
     ]
@@ -146,7 +148,7 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
         place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
     weak = "" if best["isRelevant"] else " weak"
     heading = Text.assemble(f"{number}. ", (title, "bold"), f"  {hit['score']:.3f}{weak}")
-    where = Text(" · ".join(place), style="dim")
+    where = Text(" · ".join(filter(None, place)), style="dim")
     if out.is_terminal:
         out.print(heading, Padding(passage, (0, 0, 0, 3)), Padding(where, (0, 0, 1, 3)))
     else:
