@@ -15,7 +15,6 @@ a query meets wherever all of its pairs do. Symbols and emoji are terms of their
 
 import math
 import re
-import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -25,6 +24,8 @@ from typing import Protocol, cast
 from unicodedata import category, decimal, normalize
 
 import Stemmer
+
+from recollect.index import languages
 
 K1 = 1.2
 B = 0.75
@@ -48,114 +49,6 @@ LONGEST_WORD = 64
 MOST_PIECES = 4
 """of a word of letters and digits; with more it is a random key, not a name"""
 
-# Frequent short words, for telling languages apart and for leaving them out of queries.
-STOP_WORDS = {
-    "en": (
-        "a about after all also an and any are as at be because been but by can could did do does "
-        "for from had has have he her his how i if in into is it its just me more my no not of on "
-        "or our out s she should so some t than that the their them then there these they this to "
-        "up was we were what when where which who why will with would you your"
-    ),
-    "de": (
-        "aber als am an auch auf aus bei bin bis das dass dem den der des die dies diese doch du "
-        "durch ein eine einem einen einer er es für gegen hat haben ich ihr im in ist ja kann kein "
-        "man mehr mit nach nicht noch nur oder ob sich sie sind so über um und uns unter vom von "
-        "vor war was wenn werden wie wir wird wo zu zum zur"
-    ),
-    "fr": (
-        "à au aux avec c ce ces cette comme d dans de des du elle en est et être eux il ils j je l "
-        "la le les leur lui m mais me même mes mon n ne nous on ont ou où par pas plus pour qu que "
-        "quel qui s sa se ses si son sont sur t te tu un une vous y"
-    ),
-    "es": (
-        "a al como con cuando de del desde donde el ella en entre era es esta está este esto ha "
-        "hay la las le lo los más me mi muy no nos o para pero por porque que qué se ser si sin "
-        "sobre son su sus también te un una uno y ya yo"
-    ),
-    "it": (
-        "a ai al alla anche c che chi ci come con d da dal dalla de degli dei del della delle di e "
-        "è gli ha hanno i il in io l la le lo ma mi nel nella non o per perché più quando questa "
-        "questo se si sono su sua suo sul tra un una uno"
-    ),
-    "pt": (
-        "a ao aos as até com como da das de do dos e é ela ele em entre era essa esse esta está "
-        "este eu foi há isso já mais mas me muito na não nas no nos o os ou para pela pelo por "
-        "quando que se sem ser seu sua são também tem um uma você"
-    ),
-    "nl": (
-        "aan al als bij dan dat de deze die dit door een en er geen had heb hebben heeft het hij "
-        "hoe ik in is je kan maar me meer met mijn naar niet nog nu of om onder ook op over te tot "
-        "u uit van voor waar was wat we werd wie worden wordt zal ze zich zij zijn zo"
-    ),
-    "sv": (
-        "alla att av blev bli de dem den denna det detta då där efter ej eller en ett från för ha "
-        "hade han har hon hur i inte jag kan man med men mot mycket ni nu när någon och om på "
-        "sedan sig sin ska som så till under upp ut var vad vi vid vill är över"
-    ),
-    "no": (
-        "alle at av ble bli de dem den denne der det dette du eller en er et etter for fra før ha "
-        "hadde han har hun hva hvis hvor ikke jeg kan man med men mot må når noe nå og også om opp "
-        "over på seg sin skal som så til under ut var ved vi vil å"
-    ),
-    "da": (
-        "af alle at blev blive da de dem den denne der det dette du efter eller en er et for fra "
-        "før ha havde han har hun hvad hvis hvor hvordan i ikke jeg kan man med men mod når noget "
-        "nu og også om op over på sig sin skal som så til under ud var ved vi vil"
-    ),
-    "fi": (
-        "ei että en hän he ihan ja jo joka jos jotka kanssa kuin kun me mikä minä mitä mutta myös "
-        "ne niin nyt oli olla olen on ovat se sekä sen sitä sinä tai tämä te tätä vain vielä voi"
-    ),
-    "pl": (
-        "ale bo być był była było by ci co czy dla do gdzie go i ich ja jak jako je jego jej jest "
-        "już która które który lub ma mnie na nad nie o od po pod przez przy są się tak tego ten "
-        "to tylko w we więc z za ze że"
-    ),
-    "cs": (
-        "a aby ale ani až bez by byl byla bylo být co do i ja jak jako je jeho její jen jsem jsou "
-        "k kde když která které který ma má mezi na nebo není o od po pod pro protože při s se si "
-        "také tak to tento u v ve z za ze že"
-    ),
-    "hu": (
-        "a az azt be csak de egy el ez ezt ha hogy hol is itt kell ki le lesz meg mert mi mint "
-        "most már még nagyon nem ő olyan ott s sem számára szerint és után vagy van vannak volt"
-    ),
-    "ro": (
-        "a acest această ai al ale am ar are au ca care că ce cel cu cum când da dacă de din doar "
-        "după e ea el este eu fi fost în la le lui mai mult ne nu o pe pentru pot prin sa sau se "
-        "și sunt să un una unde unei unui"
-    ),
-    "tr": (
-        "ama ancak bana bir biz bu çok da daha de değil diye en gibi hem her için ile ise kadar ki "
-        "mi mu mı nasıl ne neden o olan olarak onun oldu sen siz sonra şey şu var ve veya ya yok"  # noqa: RUF001 Turkish
-    ),
-}
-STEMMERS = {
-    "en": "english",
-    "de": "german",
-    "fr": "french",
-    "es": "spanish",
-    "it": "italian",
-    "pt": "portuguese",
-    "nl": "dutch",
-    "sv": "swedish",
-    "no": "norwegian",
-    "da": "danish",
-    "fi": "finnish",
-    "pl": "polish",
-    "cs": "czech",
-    "hu": "hungarian",
-    "ro": "romanian",
-    "tr": "turkish",
-    "ru": "russian",
-    "el": "greek",
-    "hy": "armenian",
-    "ar": "arabic",
-    "hi": "hindi",
-    "ta": "tamil",
-}
-LATIN = tuple(STOP_WORDS)
-"""the languages between which a chunk's stop words decide; the first when there are none"""
 HARDENED = {"p": "b", "t": "d"}
 """first letters that the Turkish stemmer gives short words, and those that they have"""
 SCRIPTS = (
@@ -229,23 +122,11 @@ Cut = Callable[[str], Iterable[str]]
 Word = tuple[str, str]
 """A word in lower case, and what stems it: "latin", a language code, or "" for nothing."""
 
-SPEAKERS: dict[str, tuple[str, ...]] = {}
-for _code, _stops in STOP_WORDS.items():
-    for _stop in _stops.split():
-        SPEAKERS[_stop] = (*SPEAKERS.get(_stop, ()), _code)
-_TALLY = struct.Struct(f"<{len(LATIN)}Q")
-VOTES = {
-    stop: int.from_bytes(_TALLY.pack(*(720 // len(by) * (one in by) for one in LATIN)), "little")
-    for stop, by in SPEAKERS.items()
-}
-"""What a stop word says for each language, a word of several less for each: the numbers of all
-languages side by side in one, so that a sum counts for all of them."""
-
 
 def stems(text: str) -> list[str]:
     """The terms of a document's text, in its order, repeated as often as they occur."""
     words = _words(text, _singles_and_pairs)
-    spoken = _languages(word for word, _ in words)[0]
+    spoken = languages.spoken(word for word, _ in words)[0]
     return [_term(word, spoken if by == "latin" else by) for word, by in words]
 
 
@@ -274,8 +155,8 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     else.
     """
     words = _words(text[:MOST_READ], _pairs)
-    spoken = frozenset(_languages(word for word, _ in words))
-    telling = [word for word in words if spoken.isdisjoint(SPEAKERS.get(word[0], ()))]
+    spoken = frozenset(languages.spoken(word for word, _ in words))
+    telling = [word for word in words if spoken.isdisjoint(languages.SPEAKERS.get(word[0], ()))]
     # One by one: the stems of a word in all languages take longer than to read a thousand words.
     distinct: dict[tuple[str, ...], None] = {}
     for word in dict.fromkeys(telling or words):
@@ -314,7 +195,7 @@ def places(text: str) -> Iterator[tuple[int, int]]:
 
 def language(tokens: Iterable[str]) -> str:
     """Of a text of Latin letters, by its stop words: that by which `stems` takes its words."""
-    return _languages(map(str.lower, tokens))[0]
+    return languages.spoken(map(str.lower, tokens))[0]
 
 
 def stems_of(token: str, language: str) -> Sequence[str]:
@@ -538,27 +419,15 @@ def _word(text: str) -> Word:
     return word, next((by for first, end, by in SCRIPTS if first <= code < end), "")
 
 
-def _languages(words: Iterable[str]) -> list[str]:
-    """The languages that the stop words speak for most."""
-    tally = sum(filter(None, map(VOTES.get, words)))
-    if not tally:
-        return [LATIN[0]]
-    votes = _TALLY.unpack(tally.to_bytes(_TALLY.size, "little"))
-    most = max(votes)
-    return [code for code, said in zip(LATIN, votes, strict=True) if said == most]
-
-
 def _alternatives(word: str, by: str) -> tuple[str, ...]:
     """The terms under which documents may hold the word: without accents, in other `DIGITS`."""
     if word.isdecimal():
         ours = "".join(str(decimal(digit)) for digit in word)
         theirs = (_term(*_word(ours.translate(digits))) for digits in DIGITS)
         return tuple(dict.fromkeys((_term(word, by), ours, *theirs)))
-    languages = LATIN if by == "latin" else (by,)
+    spoken = languages.LATIN if by == "latin" else (by,)
     return tuple(
-        dict.fromkeys(
-            _term(form, language) for form in (word, _fold(word)) for language in languages
-        )
+        dict.fromkeys(_term(form, language) for form in (word, _fold(word)) for language in spoken)
     )
 
 
@@ -596,5 +465,5 @@ def _stemmer(language: str) -> _Stemmer:
     mine = cast("dict[str, _Stemmer]", _threads.__dict__)
     if language not in mine:
         make = cast("Callable[[str, int], _Stemmer]", Stemmer.Stemmer)
-        mine[language] = make(STEMMERS[language], 0)
+        mine[language] = make(languages.STEMMERS[language], 0)
     return mine[language]
