@@ -165,7 +165,9 @@ def matches(text: str, query: str) -> list[tuple[int, int]]:
     """Where words of the query stand in the text, in any inflection that the index knows."""
     wanted = _numbers(query)
     return [
-        span for span in terms.places(text) if not wanted.isdisjoint(_numbers(text[slice(*span)]))
+        (start, end)
+        for start, end, word in terms.places(text)
+        if not wanted.isdisjoint(_numbers(word))
     ]
 
 

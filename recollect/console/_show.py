@@ -33,8 +33,7 @@ def marker(org: OrgId, query: str) -> Callable[[str], list[Piece]]:
     def mark(text: str) -> list[Piece]:
         pieces: list[Piece] = []
         done = 0
-        for start, end in terms.places(text) if wanted else ():
-            word = text[start:end]
+        for start, end, word in terms.places(text) if wanted else ():
             if word not in known:
                 known[word] = not wanted.isdisjoint(_numbers(org, word))
             if known[word] and end > done:

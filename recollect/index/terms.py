@@ -11,6 +11,9 @@ Identifiers (`foo.bar_baz`, `v1.2.3`, `camelCase`), dates, codes, addresses and 
 `CVE-2025-1234`, `ada@example.com`, `src/app.py`) are indexed whole and in parts. Scripts without
 spaces (and Korean, whose particles stick to the words) are indexed as single characters and pairs:
 a query meets wherever all of its pairs do. Symbols and emoji are terms of their own.
+
+What some write as one word and others as several (`e-mail`, `O'Brien`, `1,234`: `spellings`) is
+indexed as several and as one; a query finds each of the several in the one as well.
 """
 
 import math
@@ -20,12 +23,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from hashlib import blake2b
+from heapq import merge
+from itertools import chain
 from typing import Protocol, cast
 from unicodedata import category, decimal, normalize
 
 import Stemmer
 
-from recollect.index import languages
+from recollect.index import languages, spellings
 
 K1 = 1.2
 B = 0.75
@@ -46,8 +51,6 @@ LARGEST = 1_000_000_000
 """sparsevec indices are 1 … 10^9"""
 LONGEST_WORD = 64
 """characters; what is longer (base64, hashes) is indexed as it is, and not kept in caches"""
-MOST_PIECES = 4
-"""of a word of letters and digits; with more it is a random key, not a name"""
 
 HARDENED = {"p": "b", "t": "d"}
 """first letters that the Turkish stemmer gives short words, and those that they have"""
@@ -88,19 +91,18 @@ def _ranges(codes: list[int]) -> str:
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
 
 
-_IDENTIFIER = r"{word}(?:[-./:@]{word})*+(?:\+\+|\#)?"
+_IDENTIFIER = rf"{{word}}(?:(?:[-./:@]|{spellings.WITHIN}){{word}})*+(?:\+\+|\#)?"
 TOKEN_OF_ASCII = re.compile(_IDENTIFIER.format(word=r"\w++"), re.ASCII)
 # Python's \w leaves out the marks that Indic and Thai words are made of.
 _MARKS, _SIGNS = _characters(("Mn", "Mc"), ("So", "Sm", "Sc"))
 TOKEN = re.compile(
     _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+") + rf"|[{_MARKS}]+|[{_SIGNS}]"
 )
-JOINT = re.compile(r"[-/:@]")
-"""between the parts of a date, a code, an address or a path"""
+JOINT = re.compile(r"[-/:@,'’]")  # noqa: RUF001 as word processors write it
+"""between the parts of a date, a code, an address, a path, a name or a number"""
 TELLING = re.compile(r"[0-9/@]")
 """What is joined is a name as a whole if it holds one of these: `2024-03-17`, not `well-known`."""
 SEPARATOR = re.compile(r"[._]+")
-PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 RUN = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 UNSPACED_START = re.compile(f"[{UNSPACED}]")
 INVISIBLE = re.compile("[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
@@ -121,11 +123,13 @@ WITHOUT_STROKE = str.maketrans(
 Cut = Callable[[str], Iterable[str]]
 Word = tuple[str, str]
 """A word in lower case, and what stems it: "latin", a language code, or "" for nothing."""
+Reader = Callable[[str], Iterable[Word]]
+"""the words of one token"""
 
 
 def stems(text: str) -> list[str]:
     """The terms of a document's text, in its order, repeated as often as they occur."""
-    words = _words(text, _singles_and_pairs)
+    words = _words(tokens(text), _in_text)
     spoken = languages.spoken(word for word, _ in words)[0]
     return [_term(word, spoken if by == "latin" else by) for word, by in words]
 
@@ -154,7 +158,11 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     Stop words of the language that the query seems to be in are left out unless there is nothing
     else.
     """
-    words = _words(text[:MOST_READ], _pairs)
+    read = tokens(text[:MOST_READ])
+    words = _words(read, _in_query)
+    joined: dict[str, list[Word]] = {}
+    for part, one in chain.from_iterable(map(_joined, read)):
+        joined.setdefault(part, []).append(one)
     spoken = frozenset(languages.spoken(word for word, _ in words))
     telling = [word for word in words if spoken.isdisjoint(languages.SPEAKERS.get(word[0], ()))]
     # One by one: the stems of a word in all languages take longer than to read a thousand words.
@@ -162,7 +170,8 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     for word in dict.fromkeys(telling or words):
         if len(distinct) == MOST_WORDS:
             break
-        distinct[_alternatives(*word)] = None
+        forms = (_alternatives(*one) for one in (word, *joined.get(word[0], ())))
+        distinct[tuple(dict.fromkeys(chain.from_iterable(forms)))] = None
     return list(distinct)
 
 
@@ -170,15 +179,23 @@ def tokens(text: str) -> list[str]:
     """Words, names and symbols as they stand in a text."""
     if text.isascii():
         return TOKEN_OF_ASCII.findall(text)
+    text = spellings.THIN_SPACE.sub(",", INVISIBLE.sub("", text))
     # The hyphens of word processors, which may forbid a line to end there, are like any other.
-    return TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)).replace("\u2010", "-"))
+    return TOKEN.findall(normalize("NFKC", text).replace("\u2010", "-"))
 
 
-def places(text: str) -> Iterator[tuple[int, int]]:
-    """Where words stand in a text as it is written, to be marked where a query asks for them.
+def places(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where words stand in a text as it is written, to be marked where a query asks for them:
+    start, end, and the word.
 
-    Scripts without spaces are indexed by single characters and pairs: both are given.
+    Scripts without spaces are indexed by single characters and pairs: both are given. What may be
+    written as one word is given so before its parts.
     """
+    alone = ((*span, text[slice(*span)]) for span in _places(text))
+    return merge(spellings.places(text), alone, key=lambda place: place[0])
+
+
+def _places(text: str) -> Iterator[tuple[int, int]]:
     for found in WRITTEN.finditer(text):
         if found[0].isascii():
             yield found.span()
@@ -203,18 +220,17 @@ def stems_of(token: str, language: str) -> Sequence[str]:
     if len(token) <= LONGEST_WORD:
         return _stems_of(token, language)
     # A sentence in a script without spaces, or a key of many letters.
-    words = () if token.isascii() else _parts(token, _singles_and_pairs)
+    words = () if token.isascii() else _in_text(token)
     return [_term(word, language if by == "latin" else by) for word, by in words]
 
 
 @lru_cache(maxsize=1 << 16)
 def _stems_of(token: str, language: str) -> tuple[str, ...]:
-    words = _parts(token, _singles_and_pairs)
-    return tuple(_term(word, language if by == "latin" else by) for word, by in words)
+    return tuple(_term(word, language if by == "latin" else by) for word, by in _in_text(token))
 
 
 def held(
-    tokens: Iterable[str], language: str, words: Mapping[str, int], begun: Collection[str]
+    tokens: Iterable[str], language: str, words: Mapping[str, Sequence[int]], begun: Collection[str]
 ) -> dict[str, tuple[int, ...]]:
     """Which words the tokens of a text in that language hold; of those tokens that hold any.
 
@@ -225,7 +241,7 @@ def held(
         if beginning(token) in begun:
             stems = stems_of(token, language)
             if not words.keys().isdisjoint(stems):
-                found[token] = tuple(words[stem] for stem in stems if stem in words)
+                found[token] = tuple(chain.from_iterable(words.get(stem, ()) for stem in stems))
     return found
 
 
@@ -334,16 +350,37 @@ def _number(org: str, stem: str) -> int:
     return _hash("stem", org, stem)
 
 
-def _words(text: str, cut: Cut) -> list[Word]:
+def _words(tokens: Iterable[str], reader: Reader) -> list[Word]:
     words: list[Word] = []
-    for token in tokens(text):
-        words += _known(token, cut) if len(token) <= LONGEST_WORD else _parts(token, cut)
+    for token in tokens:
+        words += _known(token, reader) if len(token) <= LONGEST_WORD else reader(token)
     return words
 
 
 @lru_cache(maxsize=1 << 16)
-def _known(token: str, cut: Cut) -> tuple[Word, ...]:
-    return tuple(_parts(token, cut))
+def _known(token: str, reader: Reader) -> tuple[Word, ...]:
+    return tuple(reader(token))
+
+
+def _in_query(token: str) -> Iterable[Word]:
+    return _parts(token, _pairs)
+
+
+def _in_text(token: str) -> Iterable[Word]:
+    """The words of a token, and what may be written as one word of several."""
+    words = [*_parts(token, _singles_and_pairs)]
+    return words + [
+        one for one in dict.fromkeys(one for _, one in _joined(token)) if one not in words
+    ]
+
+
+def _joined(token: str) -> Iterator[tuple[str, Word]]:
+    """Words of a token, each with one that they may be written as, mostly together with others."""
+    if len(token) > LONGEST_WORD or _is_plain(token):
+        return
+    for whole, parts in spellings.joined(token):
+        for part in parts:
+            yield _lower(part), _word(whole)
 
 
 def _parts(token: str, cut: Cut) -> Iterator[Word]:
@@ -351,10 +388,10 @@ def _parts(token: str, cut: Cut) -> Iterator[Word]:
     bare = token.rstrip("+#")
     if len(bare) == 1 and bare != token:  # C++, C#
         yield _lower(token), ""
-    joined = JOINT.split(bare)
-    if len(joined) > 1 and TELLING.search(bare):
-        yield _lower(bare), ""
-    for one in joined:
+    whole = spellings.THOUSANDS.sub("", bare)
+    if JOINT.search(whole) and TELLING.search(whole):
+        yield _lower(whole), ""
+    for one in JOINT.split(bare):
         yield from _dotted(one, cut)
 
 
@@ -372,9 +409,12 @@ def _dotted(name: str, cut: Cut) -> Iterator[Word]:
                     yield gram, ""
                 continue
             yield _word(run)
-            pieces = PIECE.findall(run) if run.isascii() else []
-            if 1 < len(pieces) <= MOST_PIECES:
-                yield from map(_word, pieces)
+            if not _is_plain(run):
+                yield from map(_word, spellings.pieces(run))
+
+
+def _is_plain(word: str) -> bool:
+    return word.isalpha() and (word.islower() or word.istitle())
 
 
 def _succession(token: str) -> Iterator[Word]:

@@ -268,9 +268,10 @@ class _Texts:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._words = {
-            term: number for number, group in enumerate(wanted.alternatives) for term in group
-        }
+        self._words: dict[str, list[int]] = {}
+        for number, group in enumerate(wanted.alternatives):
+            for term in group:
+                self._words.setdefault(term, []).append(number)
         self._beginnings = terms.beginnings(wanted.alternatives)
         self._known: dict[str, tuple[set[str], dict[str, tuple[int, ...]]]] = {}
         """by language: tokens that were looked at, and those of them that hold words"""
