@@ -175,6 +175,14 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     return list(distinct)
 
 
+@lru_cache
+def stop_terms() -> frozenset[str]:
+    """The stop words, each as the term of its language."""
+    return frozenset(
+        _term(word, code) for code, said in languages.STOP_WORDS.items() for word in said.split()
+    )
+
+
 def tokens(text: str) -> list[str]:
     """Words, names and symbols as they stand in a text."""
     if text.isascii():
