@@ -22,7 +22,7 @@ from recollect.model import Parts
 
 WINDOW = 300
 """Characters of a window: consecutive sentences are packed up to it."""
-FREQUENT = 0.1
+FREQUENT = 0.02
 """The share of all passages above which a short word such as "the" says nothing of relevance."""
 LEAST_WINDOW = 75
 """A last window shorter than this joins the one before."""

@@ -101,7 +101,7 @@ def test_a_word_that_all_texts_of_a_language_hold_makes_none_relevant(
 
 
 def test_a_rare_short_word_makes_a_text_relevant():
-    texts = ["Who is that?", *(f"An English text about number {n}." for n in range(30))]
+    texts = ["Who is that?", *(f"An English text about number {n}." for n in range(99))]
     [standing] = ranking.rank(wanted("who", texts), [Found(texts[0], 1.0, 0.3)], model=MODEL)
 
     assert standing.share == 1.0
