@@ -398,6 +398,19 @@ def test_a_path_is_found_however_its_accents_are_encoded(
     assert gone.json()["deletedCount"] == 1
 
 
+def test_a_script_is_called_by_what_it_says_and_has_no_headings(client: httpx.Client, app: App):
+    steps = "".join(f"\n# Step {n}\necho {n} && {'sleep 1 && ' * 40} true\n" for n in range(9))
+    id = add(client, f"#!/usr/bin/env bash\n# Deploy the shop\n{steps}")
+    only = add(client, "#!/bin/sh")
+    drain(app)
+
+    assert get(client, id)["title"] == "Deploy the shop"
+    assert get(client, only)["title"] == "!/bin/sh"
+    chunks = client.get(f"/v3/documents/{id}/chunks").json()["chunks"]
+    assert [one["place"] for one in chunks] == [{}] * len(chunks)
+    assert len(chunks) > 1
+
+
 class TestUpload:
     def test_a_file_becomes_a_document(self, client: httpx.Client, app: App):
         answer = upload(
