@@ -176,16 +176,20 @@ def _numbers(text: str) -> set[int]:
 
 
 def excerpt(text: str, query: str) -> str:
-    """About `PASSAGE` characters of the text, where most of the query's words are together."""
+    """About `PASSAGE` characters of the text, where most of the query's words are together, and
+    there the nearest to each other: rows of a table have most words in common."""
     if len(text) <= PASSAGE:
         return text
     spans = matches(text, query)
 
-    def variety(start: int) -> int:
-        near = (text[a:b] for a, b in spans if start <= a and b <= start + PASSAGE * 3 // 4)
-        return len({word.casefold() for word in near})
+    def together(start: int) -> tuple[int, int]:
+        ends: dict[str, int] = {}
+        for a, b in spans:
+            if start <= a and b <= start + PASSAGE * 3 // 4:
+                ends.setdefault(text[a:b].casefold(), b)
+        return len(ends), -max(ends.values(), default=0) + start
 
-    first = max((start for start, _ in spans), key=variety, default=0)
+    first = max((start for start, _ in spans), key=together, default=0)
     start = max(0, min(first - PASSAGE // 8, len(text) - PASSAGE))
     end = min(start + PASSAGE, len(text))
     if start > 0:
