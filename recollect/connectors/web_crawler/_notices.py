@@ -13,6 +13,8 @@ FEWEST = 3
 """pages that had different texts and take the same one, before that means anything"""
 MOST_RECENT = 20
 """documents whose new texts are compared, and wait for that to be told"""
+_MOST_NOTICES = 5
+"""of one crawl; their words are in its cursor"""
 _MOST_WORDS = 400
 """different ones in a notice"""
 _MOST_CHARACTERS = 20_000
@@ -99,7 +101,7 @@ class Notices:
         for _, _, former in same:
             if not any(are_alike(former, one) for one in formers):
                 formers.append(former)
-        if len(formers) >= FEWEST:
+        if len(formers) >= FEWEST and len(self._known) < _MOST_NOTICES:
             first, known, _ = same[0]
             self._known[first] = known
             self._kept[first] = [sorted(known.words), sorted(known.rest)]
