@@ -144,7 +144,9 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
     ]
     if more := len(hit["chunks"]) - 1:
         place.append(f"{more} more passage{'s' if more > 1 else ''}")
-    if also := [one_line(one["title"] or one["documentId"]) for one in best.get("alsoIn", ())]:
+    others = {one["documentId"]: one["title"] for one in best.get("alsoIn", ())}
+    others.pop(hit["documentId"], None)  # it says so elsewhere, too
+    if also := [one_line(title or id) for id, title in others.items()]:
         place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
     weak = "" if best["isRelevant"] else " weak"
     heading = Text.assemble(f"{number}. ", (title, "bold"), f"  {hit['score']:.3f}{weak}")

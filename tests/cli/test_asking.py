@@ -97,3 +97,14 @@ def test_a_passage_and_a_source_are_said_to_stand_where_the_original_has_them(
 
     assert " · row 2 · chars 0" in run("search", "heron", "lake").out
     assert "birds.csv  row 2 · id " in run("ask", "heron", "lake").out
+
+
+def test_a_document_that_repeats_itself_is_not_said_to_say_so_elsewhere(run: Shell, app: App):
+    key = {"Authorization": f"Bearer {run.settings['RECOLLECT_API_KEY']}"}
+    birds = " ".join(f"Bird number {n} stands in the reeds of the lake." for n in range(25))
+    with plain_client(run.settings["RECOLLECT_URL"], key) as http:
+        for name in ("a", "b"):
+            add(http, f"# Birds\n\n{birds}\n\n# More\n\n{birds.upper()}", customId=name)
+    drain(app)
+
+    assert "also in Birds\n" in run("search", "bird", "reeds", "lake").out
