@@ -438,6 +438,8 @@ def _wanted(
     message = f"Sync of {wanted} {provider} connection{'' if wanted == 1 else 's'} requested"
     if lost:
         message += f"; {lost} must be authorized first"
+    if limited := sum(bool(connection.parked_for) for connection in found):
+        message += f"; {limited} once the provider accepts requests again"
     if wants(accept, "text/plain"):
         return PlainTextResponse("\n".join([message, *(warnings or ())]), 202)
     told = SyncWanted(message=message, provider=provider, warnings=warnings)

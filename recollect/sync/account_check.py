@@ -236,7 +236,9 @@ class _Walk:
         elif self._connector.picks and not source.metadata.get("resources"):
             yield Assumption("listing", False, "nothing was picked yet: pick what is to be synced")
         elif first is None:
-            told = f"nothing that could be a document among {seen} items" if seen else "it is empty"
+            advice = self._connector.guide.if_nothing.removesuffix(".")
+            empty = f"nothing was found. {advice}" if advice else "it is empty"
+            told = f"nothing that could be a document among {seen} items" if seen else empty
             yield Assumption("listing", None, f"the listing works, but {told}")
         else:
             yield Assumption("listing", True, "the first page lists items that can be documents")

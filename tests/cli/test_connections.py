@@ -112,7 +112,8 @@ def test_who_follows_a_sync_that_has_to_wait_is_told_why(
     limit = Failure("rate_limited", "GitHub's rate limit is used up")
     with desk.app.db.begin() as tx:
         connection_queue.park(tx, ConnectionId(id), limit, timedelta(hours=2, minutes=5))
-    assert desk.run("sync", id).code == 0
+    asked = desk.run("sync", id)
+    assert "connection requested; 1 once the provider accepts requests again" in asked.out
     service = Client(desk.run.settings["RECOLLECT_URL"], key)
 
     class Looked(Exception):

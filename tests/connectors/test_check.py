@@ -205,6 +205,17 @@ def test_nothing_picked_is_said(world: World) -> None:
     assert "pick what is to be synced" in failing(check(world))["listing"]
 
 
+@every("world", ["notion", "google-drive", "gmail", "onedrive", "s3", "folder"], indirect=True)
+def test_of_a_source_without_anything_the_check_says_what_to_look_at(world: World) -> None:
+    for name in sorted(world.peer.names()):
+        world.peer.remove(name)
+    connected(world)
+    advice = connectors.get(world.provider).guide.if_nothing
+    state, sentence = check(world)["listing"]
+    assert state == "unknown"
+    assert sentence == f"the listing works, but nothing was found. {advice.removesuffix('.')}"
+
+
 @every("world", list(PEERS), indirect=True)
 def test_without_an_application_nothing_is_asked(world: World) -> None:
     if connectors.get(world.provider).oauth is None:
