@@ -204,6 +204,9 @@ def server(short_tmp: Path, citus_cluster: citus.Cluster | None) -> Generator[Em
     server = Embedded(short_tmp / "shared")
     server.ensure()
     with psycopg.connect(server.superuser_url, autocommit=True) as session:
+        # Nobody crashes this server: it need not write whole pages again after each database made.
+        session.execute("alter system set full_page_writes = off")
+        session.execute("select pg_reload_conf()")
         # To make what triggers and references would not let be: damage, and many rows at once.
         session.execute(_naming("grant set on parameter session_replication_role to {}", SERVICE))
     yield server
@@ -360,14 +363,20 @@ def app(db: Database, embedder: WordEmbedder, short_tmp: Path) -> Generator[App]
         fetcher.close()
 
 
-@pytest.fixture
-def org(db: Database) -> Generator[Org]:
-    """A fresh organisation; with it goes all that a test left behind."""
+@contextmanager
+def fresh_org(db: Database) -> Generator[Org]:
+    """An organisation of its own; with it goes all that a test left behind."""
     with db.begin() as tx:
         made = orgs.create(tx, f"org-{uuid.uuid4().hex[:12]}", Plan.ENTERPRISE)
     yield made
     with db.begin() as tx:
         tx.execute("delete from orgs where id = %s", (made.id,))
+
+
+@pytest.fixture
+def org(db: Database) -> Generator[Org]:
+    with fresh_org(db) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1534,6 +1534,7 @@ CREATE INDEX keys_org ON public.keys USING btree (org_id);
 CREATE INDEX memories_chain ON public.memories USING btree (root_id) WHERE (root_id IS NOT NULL);
 CREATE INDEX memories_content ON public.memories USING btree (org_id, tag, md5(content)) WHERE is_latest;
 CREATE INDEX memories_parent ON public.memories USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX memories_root ON public.memories USING btree (COALESCE(root_id, id));
 CREATE INDEX memories_tag ON public.memories USING btree (org_id, tag, updated_at DESC, id DESC);
 CREATE INDEX memories_terms ON public.memories USING gin (terms);
 CREATE INDEX memory_relations_target ON public.memory_relations USING btree (target_id);

@@ -323,9 +323,9 @@ def find_items(
     connectionId: BareId,  # wire
     tenant: Reader,
     app: CurrentApp,
-    id: Annotated[str | None, Query(description="Exactly this one (a URL).")] = None,
+    id: Annotated[str | None, Query(description="Exactly this one: its id, or its URL.")] = None,
     verdict: str | None = None,
-    q: Annotated[str | None, Query(description="Part of id or title.")] = None,
+    q: Annotated[str | None, Query(description="Part of id, URL or title.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Items:
@@ -333,7 +333,7 @@ def find_items(
     with app.db.begin() as tx:
         found = connections.get(tx, tenant, connectionId)
         if id is not None:
-            one = items.get(tx, found.id, id)
+            one = items.named(tx, found.id, id)
             return Items.listed(Page([one], 1, 1, 1), {one.verdict: 1})
         seen = items.find(tx, found.id, verdict=verdict, text=q, limit=limit, page=page)
         return Items.listed(seen, items.verdicts(tx, found.id))

@@ -29,6 +29,7 @@ from recollect.errors import (
     RequestError,
     SetupError,
     Transient,
+    Unavailable,
     sentence_of,
 )
 from recollect.model import Connection
@@ -98,6 +99,9 @@ def callback(
         return _agreed(app, connector, state, code, iss or [])
     except RequestError as fault:
         return _page("That did not work", fault.details or fault.message, fault.status)
+    except Unavailable as fault:  # before the link was used up
+        told = f"Recollect cannot answer now: {sentence_of(fault)}. Reload this page in a while."
+        return _page("That did not work", told, 503)
 
 
 def _agreed(
@@ -124,7 +128,7 @@ def _agreed(
         )
         lacking = oauth.missing(connector.authorized(connection.metadata), tokens)
         refused = BadRequestError(
-            f"scope: {', '.join(lacking)} was not granted; follow the link again and leave"
+            f"scope: {', '.join(lacking)} was not granted; authorize by a new link and leave"
             " everything ticked"
         )
         try:
@@ -146,8 +150,14 @@ def _agreed(
         return _back(app, taken.redirect_url, connection, fault)
     LOG.info("authorized", connection=connection.id, provider=connector.provider)
     who = account.name or account.id
+    left = (
+        " Nothing is synced until someone picks what, in the console or by `recollect connections"
+        " pick`."
+        if connector.picks and not connection.metadata.get(connect.PICKED)
+        else ""
+    )
     return _redirect(app, taken.redirect_url, connection, None) or _page(
-        "Connected", f"{connector.name} of {who} is connected. You may close this page."
+        "Connected", f"{connector.name} of {who} is connected.{left} You may close this page."
     )
 
 
@@ -163,7 +173,7 @@ def _authorize(
             expires_at=tokens.expires_at,
             account=account.id,
             email=account.name,
-            due=not connector.picks or "resources" in connection.metadata,
+            due=not connector.picks or connect.PICKED in connection.metadata,
         )
         db.notify(tx)
 
@@ -192,9 +202,18 @@ def _said_no(
 def _back(
     app: App, redirect_url: str | None, connection: Connection, fault: RecollectError
 ) -> Response:
+    status, told = 400, sentence_of(fault)
     match fault:
         case Reauthorize():
             code = "code_refused"
+        case Unavailable():
+            code, status = "service_unavailable", 503
+            told = (
+                f"Recollect could not keep the authorization: {told}. Have a new link made in a"
+                " while, and follow that one."
+            )
+        case SetupError():
+            code, status = "service_error", 500
         case Transient():
             code = "provider_unavailable"
         case Permanent():
@@ -202,7 +221,7 @@ def _back(
         case _:
             code = "refused"
     sent = _redirect(app, redirect_url, connection, code)
-    return sent or _page("That did not work", sentence_of(fault), 400)
+    return sent or _page("That did not work", told, status)
 
 
 def _redirect(

@@ -40,6 +40,18 @@ def mistaken(provider: str, given: Iterable[str]) -> list[tuple[str, str]]:
     return [(key, meant[0]) for key, meant in near if meant]
 
 
+def authorizes(provider: str) -> bool:
+    """Whether a person has to authorize it at the provider."""
+    connector = connectors.all().get(provider)
+    return connector is not None and connector.oauth is not None
+
+
+def unpicked(provider: str, metadata: Mapping[str, object]) -> bool:
+    """Whether something has to be picked, and nothing is."""
+    connector = connectors.all().get(provider)
+    return connector is not None and connector.picks and not metadata.get("resources")
+
+
 def _meaning(field: Field) -> str:
     choices = " or ".join(value for value, _ in field.choices if value)
     told = [field.label, f"({choices})" if choices else "", "required" if field.required else ""]

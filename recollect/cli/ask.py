@@ -12,6 +12,7 @@ from rich.text import Text
 from recollect.cli.client import ApiKey, AsJson, AsOf, Service, Url, open_service
 from recollect.cli.output import console, counted, echo_json, fail, harmless, one_line, tell
 from recollect.errors import Transient
+from recollect.search import places
 
 PASSAGE = 240
 """Characters of a source that a person is shown."""
@@ -101,8 +102,10 @@ def _print_sources(told: Mapping[str, Any]) -> None:
     out = console()
     for source in shown:
         named = source.get("title") or source.get("filepath") or source.get("url") or "a memory"
-        place = f"id {source.get('documentId') or source.get('memoryId')}"
-        heading = Text.assemble(f"[{source['number']}] ", (one_line(named), "bold"), f"  {place}")
+        id = f"id {source.get('documentId') or source.get('memoryId')}"
+        place = one_line(places.in_words(source.get("place") or {}))
+        where = f"  {place} · {id}" if place else f"  {id}"
+        heading = Text.assemble(f"[{source['number']}] ", (one_line(named), "bold"), where)
         content = one_line(source["content"])
         passage = f"{content[:PASSAGE]}{'…' if len(content) > PASSAGE else ''}"
         if out.is_terminal:

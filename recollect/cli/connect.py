@@ -17,10 +17,11 @@ from recollect.cli._lazy import loaded, part
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
 from recollect.cli.output import age, confirm, console, echo_json, fail, one_line, table, tell
 
+PER_PAGE = 100
+"""Things to pick that one request brings."""
 LOOK = 1.0
 """Seconds between two looks of `--follow`."""
 KINDS = ("added", "changed", "unchanged", "removed")
-MOVING = ("queued", "processing")
 STATES = {"holds": "ok", "fails": "FAILS", "unknown": "?"}
 
 Id = Annotated[
@@ -36,6 +37,8 @@ def register(app: typer.Typer) -> None:
     app.command(cls=_Connect)(connect)
     connected = typer.Typer(cls=_Connections)
     connected.callback(invoke_without_command=True)(connections)
+    connected.command()(authorize)
+    connected.command()(pick)
     app.add_typer(connected, name="connections")
     app.command()(sync)
     app.command()(changes)
@@ -55,10 +58,12 @@ class _Connections(TyperGroup):
     """Lists, and has a command that needs the code of the database."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride] # typer's context is click's
-        return ["verify"]
+        return [*super().list_commands(ctx), "verify"]
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride] # as above
-        return loaded(ctx, "verification", cmd_name) if cmd_name == "verify" else None
+        if cmd_name == "verify":
+            return loaded(ctx, "verification", cmd_name)
+        return super().get_command(ctx, cmd_name)
 
 
 def connect(
@@ -119,8 +124,9 @@ def connect(
             tell(made["authLink"])
     else:
         typer.echo(f"connection {made['id']}")
-        if made["authLink"] is not None:
-            typer.echo(f"authorize within {made['expiresIn']}:\n{made['authLink']}")
+        _echo_link(made)
+    if part("_providers").unpicked(provider, metadata):
+        tell(f"then pick what is to be synced: `recollect connections pick {made['id']}`")
     if follow:
         _follow(service, made["id"], None)
     if check:
@@ -167,13 +173,92 @@ def connections(
         last: Mapping[str, Any] = one.get("lastSyncRun") or {}
         if wrong := one["error"] or last.get("error"):
             tell(f"{one['id']}: {one_line(wrong)}")
+        if todo := _todo(one):
+            tell(f"{one['id']}: {todo}")
+        if (one["pushes"] or "").startswith("off"):
+            tell(f"{one['id']}: pushes: {one_line(one['pushes'])}")
+
+
+def _todo(one: Mapping[str, Any]) -> str | None:
+    """What a person has to do before anything is synced, and the command for it."""
+    if one["state"] in ("pending", "needs_auth") and part("_providers").authorizes(one["provider"]):
+        return f"`recollect connections authorize {one['id']}` prints the link to authorize it"
+    if part("_providers").unpicked(one["provider"], one["metadata"]):
+        return (
+            "nothing is picked yet, so nothing is synced;"
+            f" `recollect connections pick {one['id']}` lists what there is"
+        )
+    return None
+
+
+def authorize(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
+    """Print a new link by which the user authorizes a connection, for the first time or again.
+
+    Example: recollect connections authorize 7msRU48jI0KqwTPC6nnlhv
+    """
+    path = f"/v3/connections/{quote(id, safe='')}/authorize"
+    made = open_service(url, key).send("POST", path, {})
+    if as_json:
+        echo_json(made)
+    else:
+        _echo_link(made)
+
+
+def _echo_link(made: Mapping[str, Any]) -> None:
+    if made["authLink"] is not None:
+        typer.echo(f"authorize within {made['expiresIn']}:\n{made['authLink']}")
+
+
+def pick(
+    id: Id,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="What is to be synced, by full name; without any, list what there is."),
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Pick what a connection of GitHub syncs, in place of what was picked before; list it.
+
+    Example: recollect connections pick 7msRU48jI0KqwTPC6nnlhv octo/handbook octo/docs
+    """
+    service = open_service(url, key)
+    path = f"/v3/connections/{quote(id, safe='')}"
+    found: list[Mapping[str, Any]] = []
+    while True:
+        query = urlencode({"page": len(found) // PER_PAGE + 1, "per_page": PER_PAGE})
+        some = service.get(f"{path}/resources?{query}")
+        found += some["resources"]
+        if len(some["resources"]) < PER_PAGE:
+            break
+    if not names and as_json:
+        echo_json(found)
+    elif not names:
+        picked = service.get(path)["metadata"].get("resources", [])
+        ids = {one["id"] for one in picked}
+        rows = [["yes" if one["id"] in ids else "", one["full_name"]] for one in found]
+        table(["picked", "name"], rows)
+    else:
+        by_name = {one["full_name"].lower(): one for one in found}
+        if lacking := [name for name in names if name.lower() not in by_name]:
+            fail(
+                f"the account has no {', '.join(lacking)}; `recollect connections pick {id}` lists"
+            )
+        chosen = [by_name[name.lower()] for name in names]
+        wanted = [{"id": one["id"], "name": one["full_name"]} for one in chosen]
+        told = service.send("POST", f"{path}/configure", {"resources": wanted})
+        if as_json:
+            echo_json(told)
+        else:
+            typer.echo(told["message"])
 
 
 def _subject(metadata: Mapping[str, Any]) -> str:
     """What it is of, where no account says so."""
-    return next(
-        (str(metadata[key]) for key in ("startUrl", "bucket", "path") if key in metadata), ""
-    )
+    if "bucket" in metadata:
+        return "/".join(filter(None, (str(metadata["bucket"]), str(metadata.get("prefix") or ""))))
+    return next((str(metadata[key]) for key in ("startUrl", "path") if key in metadata), "")
 
 
 def sync(
@@ -266,13 +351,21 @@ def seen(
     if as_json:
         echo_json(found)
         return
-    rows = [[one["verdict"], one["id"], one["detail"] or ""] for one in found["items"]]
-    if rows:
-        table(["verdict", "what", "why"], rows)
+    rows = [[one["verdict"], *_what(one), one["detail"] or ""] for one in found["items"]]
+    if any(row[2] for row in rows):
+        table(["verdict", "what", "title", "why"], rows)
+    elif rows:
+        table(["verdict", "what", "why"], [[*row[:2], row[3]] for row in rows])
     elif verdict is not None:
         tell(f"nothing has the verdict {verdict}")
     counts = ", ".join(f"{count} {name}" for name, count in found["verdicts"].items())
     tell(counts or "nothing was seen yet")
+
+
+def _what(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Its id, and its title where the id tells people nothing: no address, no path."""
+    id, title = one["id"], one["title"] or ""
+    return id, "" if id == one["url"] or title in id else title
 
 
 def disconnect(
@@ -323,18 +416,34 @@ def _newest_of(service: Service, provider: str, tags: list[str] | None) -> str |
 
 
 def _tell_of_twins(service: Service, id: str) -> None:
-    """Name other connections that bring the same into one of the same tags."""
+    """Name other connections that bring the same, or some of it, into one of the same tags."""
     by_id = {one["id"]: one for one in service.array("POST", "/v3/connections/list", {})}
     mine = by_id.pop(id, None)
-    if mine is None or not (subject := _subject(mine["metadata"])):
+    if mine is None or not _subject(mine["metadata"]):
         return
     for other, one in by_id.items():
-        same = (one["provider"], _subject(one["metadata"])) == (mine["provider"], subject)
-        if same and not set(mine["containerTags"]).isdisjoint(one["containerTags"]):
+        if share := _shared(mine, one):
             tell(
-                f"connection {other} brings the same, so its documents come in twice;"
+                f"connection {other} brings {share}, so its documents come in twice;"
                 f" `recollect disconnect {id}` undoes it"
             )
+
+
+def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """How much of what one brings the other brings into one of the same tags, if any."""
+    a, b = one["metadata"], other["metadata"]
+    if (
+        one["provider"] != other["provider"]
+        or any(a.get(key) != b.get(key) for key in ("endpoint", "bucket"))
+        or set(one["containerTags"]).isdisjoint(other["containerTags"])
+    ):
+        return None
+    ours, theirs = _subject(a), _subject(b)
+    if ours == theirs:
+        return "the same"
+    # A prefix takes what longer ones take as well.
+    nested = "bucket" in a and (ours.startswith(theirs) or theirs.startswith(ours))
+    return "some of the same" if nested else None
 
 
 def _report(service: Service, id: str, as_json: bool) -> None:
@@ -415,6 +524,7 @@ def _ended(
 def _runs(
     service: Service, id: str, before: str | None, stop: threading.Event
 ) -> Iterator[Mapping[str, Any]]:
+    waiting = ""
     while True:
         found = service.array("GET", f"/v3/connections/{quote(id, safe='')}/sync-runs?limit=1")
         if found and (found[0]["id"] != before or found[0]["status"] == "running"):
@@ -422,8 +532,20 @@ def _runs(
         else:
             one = service.get(f"/v3/connections/{quote(id, safe='')}")
             if one["state"] in ("pending", "needs_auth", "failed"):
-                fail(one["error"] or "the connection has to be authorized first")
+                wrong = one_line(one["error"] or "the connection has to be authorized first")
+                fail(f"{wrong}; {todo}" if (todo := _todo(one)) else wrong)
+            if (why := _waits(one, datetime.now(UTC))) and not waiting:
+                tell(waiting := why)
         stop.wait(LOOK)
+
+
+def _waits(one: Mapping[str, Any], now: datetime) -> str | None:
+    """Why a sync that was asked for does not begin yet: its provider wants a pause."""
+    if one["errorCode"] != "rate_limited":
+        return None
+    due = one["nextSyncAt"]
+    when = "" if due is None else f" in {age(now, datetime.fromisoformat(due))}"
+    return f"it begins{when or ' later'}: {one_line(one['error'])}"
 
 
 def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> None:
@@ -431,12 +553,13 @@ def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> Non
     path = f"/v3/connections/{quote(one['provider'], safe='')}/documents"
     while True:
         brought = service.array("POST", path, {"containerTags": one["containerTags"]})
-        moving = sum(document["status"] in MOVING for document in brought)
-        done = len(brought) - moving
+        done = sum(document["status"] == "done" for document in brought)
+        failed = sum(document["status"] == "failed" for document in brought)
         if brought:
             line = f"{done} of {len(brought)} documents are searchable"
-            show(line, BarState("searchable", done, len(brought)))
-        if moving == 0:
+            line += f", {failed} failed" if failed else ""
+            show(line, BarState("searchable", done, len(brought), failed))
+        if done + failed == len(brought):
             return
         stop.wait(LOOK)
 
@@ -456,7 +579,9 @@ def _last(one: Mapping[str, Any], now: datetime) -> str:
     run = one.get("lastSyncRun")
     if run is None:
         return "never"
-    return f"{run['status']} {age(datetime.fromisoformat(run['startedAt']), now)} ago"
+    # In the words of the published clients, which know no "partial".
+    status = "partial" if run["status"] == "completed" and run.get("error") else run["status"]
+    return f"{status} {age(datetime.fromisoformat(run['startedAt']), now)} ago"
 
 
 def _next(one: Mapping[str, Any], now: datetime) -> str:

@@ -206,6 +206,7 @@ def _database(config: Config) -> list[CheckResult]:
         with open_once(url) as tx:
             server, vector = versions(tx)
             others = connections.sealed_by_others(tx, encryption.mark(secret_keys(config)))
+            stuck = connections.stuck(tx)
             told = f"{kind} PostgreSQL {server}, pgvector {vector}"
             if not takes_writes(tx):
                 return [CheckResult("database", "FAIL", f"{told}; {NO_WRITES}")]
@@ -216,6 +217,10 @@ def _database(config: Config) -> list[CheckResult]:
             " user named recollect, and move to it by `recollect backup` and `recollect restore`"
         )
         found.append(CheckResult("database files", "warn", told))
+    if stuck:
+        counts = ", ".join(f"{count} {why}" for why, count in stuck.items())
+        told = f"{counts}, over all organisations; `recollect connections` says what to do"
+        found.append(CheckResult("connections", "warn", told))
     if others:
         told = (
             f"connections sealed with an older key: {others}; a running service seals them"

@@ -31,6 +31,7 @@ from recollect.cli.output import (
 from recollect.errors import NotFoundError
 from recollect.index import terms
 from recollect.model import OrgId
+from recollect.search import places
 from recollect.search.ranking import ONLY_WEAK
 
 PASSAGE = 400
@@ -137,6 +138,7 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
         passage.stylize("bold", start, end)
     place = [
         one_line(hit["filepath"] or hit["url"] or hit["customId"] or hit["type"]),
+        one_line(places.in_words(best["place"])),
         f"chars {best['start']}{TO}{best['end']}",
         f"id {hit['documentId']}",
     ]
@@ -146,7 +148,7 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
         place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
     weak = "" if best["isRelevant"] else " weak"
     heading = Text.assemble(f"{number}. ", (title, "bold"), f"  {hit['score']:.3f}{weak}")
-    where = Text(" · ".join(place), style="dim")
+    where = Text(" · ".join(filter(None, place)), style="dim")
     if out.is_terminal:
         out.print(heading, Padding(passage, (0, 0, 0, 3)), Padding(where, (0, 0, 1, 3)))
     else:
@@ -163,7 +165,9 @@ def matches(text: str, query: str) -> list[tuple[int, int]]:
     """Where words of the query stand in the text, in any inflection that the index knows."""
     wanted = _numbers(query)
     return [
-        span for span in terms.places(text) if not wanted.isdisjoint(_numbers(text[slice(*span)]))
+        (start, end)
+        for start, end, word in terms.places(text)
+        if not wanted.isdisjoint(_numbers(word))
     ]
 
 
@@ -172,16 +176,20 @@ def _numbers(text: str) -> set[int]:
 
 
 def excerpt(text: str, query: str) -> str:
-    """About `PASSAGE` characters of the text, where most of the query's words are together."""
+    """About `PASSAGE` characters of the text, where most of the query's words are together, and
+    there the nearest to each other: rows of a table have most words in common."""
     if len(text) <= PASSAGE:
         return text
     spans = matches(text, query)
 
-    def variety(start: int) -> int:
-        near = (text[a:b] for a, b in spans if start <= a and b <= start + PASSAGE * 3 // 4)
-        return len({word.casefold() for word in near})
+    def together(start: int) -> tuple[int, int]:
+        ends: dict[str, int] = {}
+        for a, b in spans:
+            if start <= a and b <= start + PASSAGE * 3 // 4:
+                ends.setdefault(text[a:b].casefold(), b)
+        return len(ends), -max(ends.values(), default=0) + start
 
-    first = max((start for start, _ in spans), key=variety, default=0)
+    first = max((start for start, _ in spans), key=together, default=0)
     start = max(0, min(first - PASSAGE // 8, len(text) - PASSAGE))
     end = min(start + PASSAGE, len(text))
     if start > 0:

@@ -70,6 +70,9 @@ REFUSALS = {
     "code_refused": "The provider did not accept the authorization. Try once more.",
     "provider_unavailable": "The provider does not answer. Try again in a while.",
     "provider_refused": "The provider refused. Check how the application is set up there.",
+    "service_unavailable": "Recollect could not keep the authorization, because its database did"
+    " not answer. Authorize it again.",
+    "service_error": "Recollect could not keep the authorization; its log says why.",
     "refused": "It was authorized with another account, or with fewer rights than needed. Leave"
     " everything ticked and take the same account.",
 }

@@ -73,7 +73,9 @@ def look(document: Document, blob: StoredBlob | None) -> Look:
         return Look("conversation")
     if not is_text or document.kind == "webpage":
         return Look("markdown")
-    found = extract.detect(b"", name=name, mime=blob.mime if blob else None)
+    # A script tells what it is; of other texts only the name does.
+    head = b"#!/" if (document.text or "").startswith("#!") else b""
+    found = extract.detect(head, name=name, mime=blob.mime if blob else None)
     reader = found.extractor if found else ""
     if reader == "code":
         return Look("code", ending.removeprefix("."))

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from recollect.index import terms
 from recollect.model import Document, Key, OrgId, Stage, Status, SyncRun
+from recollect.search import places
 
 Piece = tuple[str, bool]
 """A stretch of text, and whether it is a word of the query."""
@@ -32,8 +33,7 @@ def marker(org: OrgId, query: str) -> Callable[[str], list[Piece]]:
     def mark(text: str) -> list[Piece]:
         pieces: list[Piece] = []
         done = 0
-        for start, end in terms.places(text) if wanted else ():
-            word = text[start:end]
+        for start, end, word in terms.places(text) if wanted else ():
             if word not in known:
                 known[word] = not wanted.isdisjoint(_numbers(org, word))
             if known[word] and end > done:
@@ -198,29 +198,6 @@ def rate(key: Key) -> str:
     return f" · at most {key.rate_limit:,} request{'s' * (key.rate_limit > 1)} {each}"
 
 
-def place(named: Mapping[str, Any]) -> str:
-    """Where a chunk stands in the original: `page 3`, `Q1, rows 17 to 20`, `1:23 to 2:10`."""
-    outside = ("member", "sheet", "chapter")
-    said = [str(named[name]) for name in outside if name in named]
-    for name in ("page", "row", "cell", "message"):
-        if name in named:
-            end = named.get(f"{name}End")
-            said.append(f"{name}s {named[name]} to {end}" if end else f"{name} {named[name]}")
-    if "time" in named:
-        said.append(
-            " to ".join(clock(named[name]) for name in ("time", "timeEnd") if name in named)
-        )
-    said += [f"up to {end}" for name in outside if (end := named.get(f"{name}End"))]
-    return ", ".join(said)
-
-
-def clock(seconds: float) -> str:
-    """`1:23`, `1:02:03`."""
-    minutes, second = divmod(int(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso,
     "full": full,
@@ -239,5 +216,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "total": total,
     "span": span,
     "rate": rate,
-    "place": place,
+    "place": places.in_words,
 }

@@ -22,6 +22,7 @@ from recollect.documents._rows import (
     unknown,
 )
 from recollect.documents.filters import compile as compile_filter
+from recollect.documents.filters import spellings
 from recollect.errors import NotFoundError, RequestError
 from recollect.model import (
     Chunk,
@@ -339,9 +340,10 @@ def counts(tx: Tx, tenant: Tenant) -> Mapping[Status, int]:
 
 
 FILEPATH = (
-    "case when right(%(filepath)s, 1) = '/' then starts_with(d.filepath, %(filepath)s)"
-    " else d.filepath = %(filepath)s end"
+    "case when right((%(filepath)s::text[])[1], 1) = '/' then d.filepath ^@ any(%(filepath)s)"
+    " else d.filepath = any(%(filepath)s) end"
 )
+"""`filepath`: the `spellings` of one path."""
 
 
 def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dict[str, object]]:
@@ -365,7 +367,7 @@ def condition(tenant: Tenant, query: DocumentQuery) -> tuple[sql.Composable, dic
         parameters[f"below{number}"] = tag.removesuffix("*")
     if query.filepath is not None:
         parts.append(sql.SQL(FILEPATH))
-        parameters["filepath"] = query.filepath
+        parameters["filepath"] = spellings(query.filepath)
     if query.archive is not None:
         parts.append(sql.SQL("d.archive_id = %(archive)s"))
         parameters["archive"] = query.archive

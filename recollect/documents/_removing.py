@@ -7,6 +7,7 @@ from recollect.documents._changing import remove
 from recollect.documents._reading import FILEPATH, named
 from recollect.documents._rows import ORDER, REACH
 from recollect.documents._tagging import strip
+from recollect.documents.filters import spellings
 from recollect.errors import (
     BadRequestError,
     RequestError,
@@ -59,12 +60,12 @@ def delete_where(
         # The numbers find them by the index; the names tell the few whose numbers are alike.
         + " and (%(tags)s::text[] = '{}' or"
         "  d.scope && %(numbers)s::int4[] and d.container_tags && %(tags)s::text[])"
-        " and (%(filepath)s::text is null or " + FILEPATH + ")" + ORDER + " for update",
+        " and (%(filepath)s::text[] is null or " + FILEPATH + ")" + ORDER + " for update",
         {
             **tenancy.bounds(tenant),
             "tags": list(tags),
             "numbers": [terms.tag_number(tenant.id, tag) for tag in tags],
-            "filepath": filepath,
+            "filepath": None if filepath is None else spellings(filepath),
         },
     ).fetchall()
     gone = [DocumentId(row["id"]) for row in rows]

@@ -404,7 +404,11 @@ def _asked(
         also += " and d.kind = %(kind)s"
         parameters["kind"] = asked.kind
     if asked.text:
-        also += " and strpos(lower(concat_ws(E'\n', " + _NAMES + ")), lower(%(text)s)) > 0"
+        also += (
+            " and strpos(lower(normalize(concat_ws(E'\n', "
+            + _NAMES
+            + "))), lower(normalize(%(text)s::text))) > 0"
+        )
         parameters["text"] = asked.text
     return where, also, parameters
 

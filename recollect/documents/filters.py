@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar, cast
+from unicodedata import normalize
 
 from psycopg import sql
 
@@ -418,8 +419,10 @@ def _compiled(condition: Condition, column: _Columns, bind: _Bind) -> sql.Compos
         case Compares():
             return _compares(condition, column, bind)
         case Is():
-            found = _includes({condition.key: condition.value}, column, bind)
-            return _negated(condition.negate, found)
+            value = condition.value
+            same = spellings(value) if isinstance(value, str) else [value]
+            found = [_includes({condition.key: one}, column, bind) for one in same]
+            return _negated(condition.negate, _joined(Joint.OR, found))
 
 
 def _equals(condition: Equals, column: _Columns, bind: _Bind) -> sql.Composed:
@@ -430,8 +433,8 @@ def _equals(condition: Equals, column: _Columns, bind: _Bind) -> sql.Composed:
         alternatives.append(
             sql.SQL(
                 "coalesce(jsonb_typeof({column} -> {key}::text) = 'string'"
-                " and lower({column} ->> {key}::text) = lower({value}::text), false)"
-            ).format(column=column.seen, key=bind(condition.key), value=bind(condition.value))
+                " and lower(normalize({column} ->> {key}::text)) = lower({value}::text), false)"
+            ).format(column=column.seen, key=bind(condition.key), value=bind(_nfc(condition.value)))
         )
     return _joined(Joint.OR, alternatives)
 
@@ -439,16 +442,16 @@ def _equals(condition: Equals, column: _Columns, bind: _Bind) -> sql.Composed:
 def _contains(condition: Contains, column: _Columns, bind: _Bind) -> sql.Composed:
     # strpos, not like: % and _ are ordinary characters of the value
     found = (
-        sql.SQL("strpos(lower({column} ->> {key}::text), lower({value}::text)) > 0")
+        sql.SQL("strpos(lower(normalize({column} ->> {key}::text)), lower({value}::text)) > 0")
         if condition.ignore_case
-        else sql.SQL("strpos({column} ->> {key}::text, {value}::text) > 0")
+        else sql.SQL("strpos(normalize({column} ->> {key}::text), {value}::text) > 0")
     )
     return sql.SQL(
         "coalesce(jsonb_typeof({column} -> {key}::text) = 'string' and {found}, false)"
     ).format(
         column=column.seen,
         key=(key := bind(condition.key)),
-        found=found.format(column=column.seen, key=key, value=bind(condition.value)),
+        found=found.format(column=column.seen, key=key, value=bind(_nfc(condition.value))),
     )
 
 
@@ -466,8 +469,8 @@ def _holds(condition: Holds, column: _Columns, bind: _Bind) -> sql.Composed:
                 " then {column} -> {key}::text"
                 " else jsonb_build_array({column} -> {key}::text) end) as element (held)"
                 " where jsonb_typeof(element.held) = 'string'"
-                " and lower(element.held #>> '{{}}') = lower({value}::text))"
-            ).format(column=column.seen, key=bind(condition.key), value=bind(condition.value))
+                " and lower(normalize(element.held #>> '{{}}')) = lower({value}::text))"
+            ).format(column=column.seen, key=bind(condition.key), value=bind(_nfc(condition.value)))
         )
     return _joined(Joint.OR, alternatives)
 
@@ -499,13 +502,24 @@ _OPERATORS = {
 def _scalars(condition: Equals | Holds) -> list[str | float | bool]:
     """The JSON values equal to the condition's; where case is ignored, those that are no text."""
     value = condition.value
-    scalars: list[str | float | bool] = [] if condition.ignore_case else [value]
+    scalars: list[str | float | bool] = [] if condition.ignore_case else [*spellings(value)]
     number = _number(value)
     if number is not None:
         scalars.append(number)
     if (value.lower() if condition.ignore_case else value) in ("true", "false"):
         scalars.append(value.lower() == "true")
     return scalars
+
+
+def spellings(text: str) -> list[str]:
+    """The text as it is, and with `ü` as one character and as two: macOS writes file names so, and
+    people see no difference. Most texts have one spelling."""
+    return list(dict.fromkeys((text, _nfc(text), normalize("NFD", text))))
+
+
+def _nfc(text: str) -> str:
+    """As PostgreSQL's `normalize` has it."""
+    return normalize("NFC", text)
 
 
 def _includes(part: Mapping[str, object], column: _Columns, bind: _Bind) -> sql.Composed:

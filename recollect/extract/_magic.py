@@ -20,6 +20,7 @@ _PAGE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
+_INTERPRETER = re.compile(rb"(?:\xef\xbb\xbf)?#![ \t]*+/")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
 _ENVELOPE = re.compile(rb"\d{1,9}[ \t]*\r?\n|From (?=[^\n]*+\n)[^\n]*?\d\d:\d\d[^\n]*+\n")
 """What a folder of mails or Apple Mail writes ahead of one."""
@@ -42,6 +43,11 @@ def cannot_tell(head: bytes) -> bool | None:
 def text(head: bytes) -> bool | None:
     """For kinds of text that only their names tell apart."""
     return None if looks_like_text(head) else False
+
+
+def code(head: bytes) -> bool | None:
+    """A script names its interpreter first."""
+    return True if _INTERPRETER.match(head) and looks_like_text(head) else text(head)
 
 
 def image(head: bytes) -> bool | None:

@@ -70,13 +70,14 @@ def _format(kind: Kind) -> Format:
 def _look(
     head: bytes, name: str | None, mime: str | None, kinds: list[Kind]
 ) -> tuple[Kind, str] | None:
-    ending = posixpath.splitext(name)[1].lower() if name else ""
+    own = posixpath.basename(name).lower() if name else ""
+    ending = posixpath.splitext(own)[1]
     declared = mime.partition(";")[0].strip().lower() if mime else ""
     # No bytes contradict nothing: an empty file is what its name says.
     verdicts = [(kind, kind.sniff(head) if head else None) for kind in kinds]
     possible = [kind for kind, verdict in verdicts if verdict is not False]
     chosen = next((kind for kind, verdict in verdicts if verdict), None)
-    for claim in (ending, declared):
+    for claim in (own, ending, declared):
         if chosen is None:
             chosen = next((kind for kind in possible if claim in kind.types), None)
     if chosen is None:
@@ -105,4 +106,4 @@ def nearest(name: str | None) -> str:
 
 
 def _endings() -> list[str]:
-    return sorted(type for kind in known().values() for type in kind.types if "/" not in type)
+    return sorted(type for kind in known().values() for type in kind.types if type[0] == ".")

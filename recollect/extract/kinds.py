@@ -64,7 +64,8 @@ class Kind:
     reader: str
     """name of the module, a `Reader`; loaded before there is a file of the kind"""
     types: frozenset[str]
-    """media types and endings of file names: `{"application/pdf", ".pdf"}`"""
+    """Media types, endings of file names, and whole names in lower case: `{"application/pdf",
+    ".pdf"}`, `{"makefile"}`."""
     sniff: Callable[[bytes], bool | None] = _magic.cannot_tell
     kind: str = "text"
     """the contract's word for its documents"""
@@ -222,10 +223,17 @@ KINDS = (
                 ".r", ".jl", ".swift", ".m", ".dart", ".ex", ".exs", ".erl", ".hs", ".clj", ".ml",
                 ".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".sql", ".css", ".scss", ".less",
                 ".vue", ".svelte", ".proto", ".graphql", ".tf", ".yaml", ".yml", ".toml", ".ini",
-                ".cfg", ".conf", ".cmake", ".gradle", ".tex", ".ts",
+                ".cfg", ".conf", ".cmake", ".gradle", ".tex", ".ts", ".mk", ".env", ".properties",
+                ".service", ".tfvars", ".hcl", ".nix", ".bzl", ".rake", ".gemspec", ".coffee",
+                ".nim", ".awk", ".tcl", ".csh", ".ksh", ".pyx", ".dockerfile", ".gitignore",
+                ".gitattributes", ".dockerignore", ".editorconfig",
+                "makefile", "gnumakefile", "cmakelists.txt", "justfile", "dockerfile",
+                "containerfile", "jenkinsfile", "vagrantfile", "procfile", "gemfile", "rakefile",
+                "brewfile", "podfile", "crontab", "hosts", "requirements.txt",
+                "requirements-dev.txt", "constraints.txt", "robots.txt", "codeowners",
             }
         ),
-        _magic.text,
+        _magic.code,
         is_light=True,
         loads=_CHARSETS,
         sample=b"a = 1\n",

@@ -11,20 +11,26 @@ Identifiers (`foo.bar_baz`, `v1.2.3`, `camelCase`), dates, codes, addresses and 
 `CVE-2025-1234`, `ada@example.com`, `src/app.py`) are indexed whole and in parts. Scripts without
 spaces (and Korean, whose particles stick to the words) are indexed as single characters and pairs:
 a query meets wherever all of its pairs do. Symbols and emoji are terms of their own.
+
+What some write as one word and others as several (`e-mail`, `O'Brien`, `1,234`: `spellings`) is
+indexed as several and as one; a query finds each of the several in the one as well.
 """
 
 import math
 import re
-import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from hashlib import blake2b
+from heapq import merge
+from itertools import chain
 from typing import Protocol, cast
 from unicodedata import category, decimal, normalize
 
 import Stemmer
+
+from recollect.index import languages, spellings
 
 K1 = 1.2
 B = 0.75
@@ -45,117 +51,7 @@ LARGEST = 1_000_000_000
 """sparsevec indices are 1 … 10^9"""
 LONGEST_WORD = 64
 """characters; what is longer (base64, hashes) is indexed as it is, and not kept in caches"""
-MOST_PIECES = 4
-"""of a word of letters and digits; with more it is a random key, not a name"""
 
-# Frequent short words, for telling languages apart and for leaving them out of queries.
-STOP_WORDS = {
-    "en": (
-        "a about after all also an and any are as at be because been but by can could did do does "
-        "for from had has have he her his how i if in into is it its just me more my no not of on "
-        "or our out s she should so some t than that the their them then there these they this to "
-        "up was we were what when where which who why will with would you your"
-    ),
-    "de": (
-        "aber als am an auch auf aus bei bin bis das dass dem den der des die dies diese doch du "
-        "durch ein eine einem einen einer er es für gegen hat haben ich ihr im in ist ja kann kein "
-        "man mehr mit nach nicht noch nur oder ob sich sie sind so über um und uns unter vom von "
-        "vor war was wenn werden wie wir wird wo zu zum zur"
-    ),
-    "fr": (
-        "à au aux avec c ce ces cette comme d dans de des du elle en est et être eux il ils j je l "
-        "la le les leur lui m mais me même mes mon n ne nous on ont ou où par pas plus pour qu que "
-        "quel qui s sa se ses si son sont sur t te tu un une vous y"
-    ),
-    "es": (
-        "a al como con cuando de del desde donde el ella en entre era es esta está este esto ha "
-        "hay la las le lo los más me mi muy no nos o para pero por porque que qué se ser si sin "
-        "sobre son su sus también te un una uno y ya yo"
-    ),
-    "it": (
-        "a ai al alla anche c che chi ci come con d da dal dalla de degli dei del della delle di e "
-        "è gli ha hanno i il in io l la le lo ma mi nel nella non o per perché più quando questa "
-        "questo se si sono su sua suo sul tra un una uno"
-    ),
-    "pt": (
-        "a ao aos as até com como da das de do dos e é ela ele em entre era essa esse esta está "
-        "este eu foi há isso já mais mas me muito na não nas no nos o os ou para pela pelo por "
-        "quando que se sem ser seu sua são também tem um uma você"
-    ),
-    "nl": (
-        "aan al als bij dan dat de deze die dit door een en er geen had heb hebben heeft het hij "
-        "hoe ik in is je kan maar me meer met mijn naar niet nog nu of om onder ook op over te tot "
-        "u uit van voor waar was wat we werd wie worden wordt zal ze zich zij zijn zo"
-    ),
-    "sv": (
-        "alla att av blev bli de dem den denna det detta då där efter ej eller en ett från för ha "
-        "hade han har hon hur i inte jag kan man med men mot mycket ni nu när någon och om på "
-        "sedan sig sin ska som så till under upp ut var vad vi vid vill är över"
-    ),
-    "no": (
-        "alle at av ble bli de dem den denne der det dette du eller en er et etter for fra før ha "
-        "hadde han har hun hva hvis hvor ikke jeg kan man med men mot må når noe nå og også om opp "
-        "over på seg sin skal som så til under ut var ved vi vil å"
-    ),
-    "da": (
-        "af alle at blev blive da de dem den denne der det dette du efter eller en er et for fra "
-        "før ha havde han har hun hvad hvis hvor hvordan i ikke jeg kan man med men mod når noget "
-        "nu og også om op over på sig sin skal som så til under ud var ved vi vil"
-    ),
-    "fi": (
-        "ei että en hän he ihan ja jo joka jos jotka kanssa kuin kun me mikä minä mitä mutta myös "
-        "ne niin nyt oli olla olen on ovat se sekä sen sitä sinä tai tämä te tätä vain vielä voi"
-    ),
-    "pl": (
-        "ale bo być był była było by ci co czy dla do gdzie go i ich ja jak jako je jego jej jest "
-        "już która które który lub ma mnie na nad nie o od po pod przez przy są się tak tego ten "
-        "to tylko w we więc z za ze że"
-    ),
-    "cs": (
-        "a aby ale ani až bez by byl byla bylo být co do i ja jak jako je jeho její jen jsem jsou "
-        "k kde když která které který ma má mezi na nebo není o od po pod pro protože při s se si "
-        "také tak to tento u v ve z za ze že"
-    ),
-    "hu": (
-        "a az azt be csak de egy el ez ezt ha hogy hol is itt kell ki le lesz meg mert mi mint "
-        "most már még nagyon nem ő olyan ott s sem számára szerint és után vagy van vannak volt"
-    ),
-    "ro": (
-        "a acest această ai al ale am ar are au ca care că ce cel cu cum când da dacă de din doar "
-        "după e ea el este eu fi fost în la le lui mai mult ne nu o pe pentru pot prin sa sau se "
-        "și sunt să un una unde unei unui"
-    ),
-    "tr": (
-        "ama ancak bana bir biz bu çok da daha de değil diye en gibi hem her için ile ise kadar ki "
-        "mi mu mı nasıl ne neden o olan olarak onun oldu sen siz sonra şey şu var ve veya ya yok"  # noqa: RUF001 Turkish
-    ),
-}
-STEMMERS = {
-    "en": "english",
-    "de": "german",
-    "fr": "french",
-    "es": "spanish",
-    "it": "italian",
-    "pt": "portuguese",
-    "nl": "dutch",
-    "sv": "swedish",
-    "no": "norwegian",
-    "da": "danish",
-    "fi": "finnish",
-    "pl": "polish",
-    "cs": "czech",
-    "hu": "hungarian",
-    "ro": "romanian",
-    "tr": "turkish",
-    "ru": "russian",
-    "el": "greek",
-    "hy": "armenian",
-    "ar": "arabic",
-    "hi": "hindi",
-    "ta": "tamil",
-}
-LATIN = tuple(STOP_WORDS)
-"""the languages between which a chunk's stop words decide; the first when there are none"""
 HARDENED = {"p": "b", "t": "d"}
 """first letters that the Turkish stemmer gives short words, and those that they have"""
 SCRIPTS = (
@@ -195,19 +91,18 @@ def _ranges(codes: list[int]) -> str:
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
 
 
-_IDENTIFIER = r"{word}(?:[-./:@]{word})*+(?:\+\+|\#)?"
+_IDENTIFIER = rf"{{word}}(?:(?:[-./:@]|{spellings.WITHIN}){{word}})*+(?:\+\+|\#)?"
 TOKEN_OF_ASCII = re.compile(_IDENTIFIER.format(word=r"\w++"), re.ASCII)
 # Python's \w leaves out the marks that Indic and Thai words are made of.
 _MARKS, _SIGNS = _characters(("Mn", "Mc"), ("So", "Sm", "Sc"))
 TOKEN = re.compile(
     _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+") + rf"|[{_MARKS}]+|[{_SIGNS}]"
 )
-JOINT = re.compile(r"[-/:@]")
-"""between the parts of a date, a code, an address or a path"""
+JOINT = re.compile(r"[-/:@,'’]")  # noqa: RUF001 as word processors write it
+"""between the parts of a date, a code, an address, a path, a name or a number"""
 TELLING = re.compile(r"[0-9/@]")
 """What is joined is a name as a whole if it holds one of these: `2024-03-17`, not `well-known`."""
 SEPARATOR = re.compile(r"[._]+")
-PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 RUN = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 UNSPACED_START = re.compile(f"[{UNSPACED}]")
 INVISIBLE = re.compile("[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
@@ -228,24 +123,14 @@ WITHOUT_STROKE = str.maketrans(
 Cut = Callable[[str], Iterable[str]]
 Word = tuple[str, str]
 """A word in lower case, and what stems it: "latin", a language code, or "" for nothing."""
-
-SPEAKERS: dict[str, tuple[str, ...]] = {}
-for _code, _stops in STOP_WORDS.items():
-    for _stop in _stops.split():
-        SPEAKERS[_stop] = (*SPEAKERS.get(_stop, ()), _code)
-_TALLY = struct.Struct(f"<{len(LATIN)}Q")
-VOTES = {
-    stop: int.from_bytes(_TALLY.pack(*(720 // len(by) * (one in by) for one in LATIN)), "little")
-    for stop, by in SPEAKERS.items()
-}
-"""What a stop word says for each language, a word of several less for each: the numbers of all
-languages side by side in one, so that a sum counts for all of them."""
+Reader = Callable[[str], Iterable[Word]]
+"""the words of one token"""
 
 
 def stems(text: str) -> list[str]:
     """The terms of a document's text, in its order, repeated as often as they occur."""
-    words = _words(text, _singles_and_pairs)
-    spoken = _languages(word for word, _ in words)[0]
+    words = _words(tokens(text), _in_text)
+    spoken = languages.spoken(word for word, _ in words)[0]
     return [_term(word, spoken if by == "latin" else by) for word, by in words]
 
 
@@ -273,31 +158,52 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     Stop words of the language that the query seems to be in are left out unless there is nothing
     else.
     """
-    words = _words(text[:MOST_READ], _pairs)
-    spoken = frozenset(_languages(word for word, _ in words))
-    telling = [word for word in words if spoken.isdisjoint(SPEAKERS.get(word[0], ()))]
+    read = tokens(text[:MOST_READ])
+    words = _words(read, _in_query)
+    joined: dict[str, list[Word]] = {}
+    for part, one in chain.from_iterable(map(_joined, read)):
+        joined.setdefault(part, []).append(one)
+    spoken = frozenset(languages.spoken(word for word, _ in words))
+    telling = [word for word in words if spoken.isdisjoint(languages.SPEAKERS.get(word[0], ()))]
     # One by one: the stems of a word in all languages take longer than to read a thousand words.
     distinct: dict[tuple[str, ...], None] = {}
     for word in dict.fromkeys(telling or words):
         if len(distinct) == MOST_WORDS:
             break
-        distinct[_alternatives(*word)] = None
+        forms = (_alternatives(*one) for one in (word, *joined.get(word[0], ())))
+        distinct[tuple(dict.fromkeys(chain.from_iterable(forms)))] = None
     return list(distinct)
+
+
+@lru_cache
+def stop_terms() -> frozenset[str]:
+    """The stop words, each as the term of its language."""
+    return frozenset(
+        _term(word, code) for code, said in languages.STOP_WORDS.items() for word in said.split()
+    )
 
 
 def tokens(text: str) -> list[str]:
     """Words, names and symbols as they stand in a text."""
     if text.isascii():
         return TOKEN_OF_ASCII.findall(text)
+    text = spellings.THIN_SPACE.sub(",", INVISIBLE.sub("", text))
     # The hyphens of word processors, which may forbid a line to end there, are like any other.
-    return TOKEN.findall(normalize("NFKC", INVISIBLE.sub("", text)).replace("\u2010", "-"))
+    return TOKEN.findall(normalize("NFKC", text).replace("\u2010", "-"))
 
 
-def places(text: str) -> Iterator[tuple[int, int]]:
-    """Where words stand in a text as it is written, to be marked where a query asks for them.
+def places(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where words stand in a text as it is written, to be marked where a query asks for them:
+    start, end, and the word.
 
-    Scripts without spaces are indexed by single characters and pairs: both are given.
+    Scripts without spaces are indexed by single characters and pairs: both are given. What may be
+    written as one word is given so before its parts.
     """
+    alone = ((*span, text[slice(*span)]) for span in _places(text))
+    return merge(spellings.places(text), alone, key=lambda place: place[0])
+
+
+def _places(text: str) -> Iterator[tuple[int, int]]:
     for found in WRITTEN.finditer(text):
         if found[0].isascii():
             yield found.span()
@@ -314,7 +220,7 @@ def places(text: str) -> Iterator[tuple[int, int]]:
 
 def language(tokens: Iterable[str]) -> str:
     """Of a text of Latin letters, by its stop words: that by which `stems` takes its words."""
-    return _languages(map(str.lower, tokens))[0]
+    return languages.spoken(map(str.lower, tokens))[0]
 
 
 def stems_of(token: str, language: str) -> Sequence[str]:
@@ -322,18 +228,17 @@ def stems_of(token: str, language: str) -> Sequence[str]:
     if len(token) <= LONGEST_WORD:
         return _stems_of(token, language)
     # A sentence in a script without spaces, or a key of many letters.
-    words = () if token.isascii() else _parts(token, _singles_and_pairs)
+    words = () if token.isascii() else _in_text(token)
     return [_term(word, language if by == "latin" else by) for word, by in words]
 
 
 @lru_cache(maxsize=1 << 16)
 def _stems_of(token: str, language: str) -> tuple[str, ...]:
-    words = _parts(token, _singles_and_pairs)
-    return tuple(_term(word, language if by == "latin" else by) for word, by in words)
+    return tuple(_term(word, language if by == "latin" else by) for word, by in _in_text(token))
 
 
 def held(
-    tokens: Iterable[str], language: str, words: Mapping[str, int], begun: Collection[str]
+    tokens: Iterable[str], language: str, words: Mapping[str, Sequence[int]], begun: Collection[str]
 ) -> dict[str, tuple[int, ...]]:
     """Which words the tokens of a text in that language hold; of those tokens that hold any.
 
@@ -344,7 +249,7 @@ def held(
         if beginning(token) in begun:
             stems = stems_of(token, language)
             if not words.keys().isdisjoint(stems):
-                found[token] = tuple(words[stem] for stem in stems if stem in words)
+                found[token] = tuple(chain.from_iterable(words.get(stem, ()) for stem in stems))
     return found
 
 
@@ -453,16 +358,37 @@ def _number(org: str, stem: str) -> int:
     return _hash("stem", org, stem)
 
 
-def _words(text: str, cut: Cut) -> list[Word]:
+def _words(tokens: Iterable[str], reader: Reader) -> list[Word]:
     words: list[Word] = []
-    for token in tokens(text):
-        words += _known(token, cut) if len(token) <= LONGEST_WORD else _parts(token, cut)
+    for token in tokens:
+        words += _known(token, reader) if len(token) <= LONGEST_WORD else reader(token)
     return words
 
 
 @lru_cache(maxsize=1 << 16)
-def _known(token: str, cut: Cut) -> tuple[Word, ...]:
-    return tuple(_parts(token, cut))
+def _known(token: str, reader: Reader) -> tuple[Word, ...]:
+    return tuple(reader(token))
+
+
+def _in_query(token: str) -> Iterable[Word]:
+    return _parts(token, _pairs)
+
+
+def _in_text(token: str) -> Iterable[Word]:
+    """The words of a token, and what may be written as one word of several."""
+    words = [*_parts(token, _singles_and_pairs)]
+    return words + [
+        one for one in dict.fromkeys(one for _, one in _joined(token)) if one not in words
+    ]
+
+
+def _joined(token: str) -> Iterator[tuple[str, Word]]:
+    """Words of a token, each with one that they may be written as, mostly together with others."""
+    if len(token) > LONGEST_WORD or _is_plain(token):
+        return
+    for whole, parts in spellings.joined(token):
+        for part in parts:
+            yield _lower(part), _word(whole)
 
 
 def _parts(token: str, cut: Cut) -> Iterator[Word]:
@@ -470,10 +396,10 @@ def _parts(token: str, cut: Cut) -> Iterator[Word]:
     bare = token.rstrip("+#")
     if len(bare) == 1 and bare != token:  # C++, C#
         yield _lower(token), ""
-    joined = JOINT.split(bare)
-    if len(joined) > 1 and TELLING.search(bare):
-        yield _lower(bare), ""
-    for one in joined:
+    whole = spellings.THOUSANDS.sub("", bare)
+    if JOINT.search(whole) and TELLING.search(whole):
+        yield _lower(whole), ""
+    for one in JOINT.split(bare):
         yield from _dotted(one, cut)
 
 
@@ -491,9 +417,12 @@ def _dotted(name: str, cut: Cut) -> Iterator[Word]:
                     yield gram, ""
                 continue
             yield _word(run)
-            pieces = PIECE.findall(run) if run.isascii() else []
-            if 1 < len(pieces) <= MOST_PIECES:
-                yield from map(_word, pieces)
+            if not _is_plain(run):
+                yield from map(_word, spellings.pieces(run))
+
+
+def _is_plain(word: str) -> bool:
+    return word.isalpha() and (word.islower() or word.istitle())
 
 
 def _succession(token: str) -> Iterator[Word]:
@@ -538,27 +467,15 @@ def _word(text: str) -> Word:
     return word, next((by for first, end, by in SCRIPTS if first <= code < end), "")
 
 
-def _languages(words: Iterable[str]) -> list[str]:
-    """The languages that the stop words speak for most."""
-    tally = sum(filter(None, map(VOTES.get, words)))
-    if not tally:
-        return [LATIN[0]]
-    votes = _TALLY.unpack(tally.to_bytes(_TALLY.size, "little"))
-    most = max(votes)
-    return [code for code, said in zip(LATIN, votes, strict=True) if said == most]
-
-
 def _alternatives(word: str, by: str) -> tuple[str, ...]:
     """The terms under which documents may hold the word: without accents, in other `DIGITS`."""
     if word.isdecimal():
         ours = "".join(str(decimal(digit)) for digit in word)
         theirs = (_term(*_word(ours.translate(digits))) for digits in DIGITS)
         return tuple(dict.fromkeys((_term(word, by), ours, *theirs)))
-    languages = LATIN if by == "latin" else (by,)
+    spoken = languages.LATIN if by == "latin" else (by,)
     return tuple(
-        dict.fromkeys(
-            _term(form, language) for form in (word, _fold(word)) for language in languages
-        )
+        dict.fromkeys(_term(form, language) for form in (word, _fold(word)) for language in spoken)
     )
 
 
@@ -596,5 +513,5 @@ def _stemmer(language: str) -> _Stemmer:
     mine = cast("dict[str, _Stemmer]", _threads.__dict__)
     if language not in mine:
         make = cast("Callable[[str, int], _Stemmer]", Stemmer.Stemmer)
-        mine[language] = make(STEMMERS[language], 0)
+        mine[language] = make(languages.STEMMERS[language], 0)
     return mine[language]

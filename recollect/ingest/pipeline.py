@@ -244,7 +244,8 @@ def read_note(content: Content) -> Extracted:
 
 
 def _given(text: str, kind: str) -> Extracted:
-    return Extracted(text=extract.clean(text), kind=kind)
+    # The comments of a script look like headings.
+    return Extracted(text=extract.clean(text), kind=kind, markdown=not text.startswith("#!"))
 
 
 def _is_newer(claim: Claim) -> bool:
@@ -451,6 +452,8 @@ def _title(content: Content, text: str) -> str:
         title, begins = front_matter(text)
     elif text.startswith("system"):
         begins = positions.first_question(text)
+    elif text.startswith("#!"):  # it names an interpreter
+        begins = text.find("\n") + 1
     return title or _first_words(text[begins:]) or _first_words(text)
 
 

@@ -147,12 +147,9 @@ class Candidates:
         if reach:
             self._parameters["own"] = reach
             self._condition = _both(self._condition, sql.SQL("d.scope && %(own)s::int4[]"))
-        words = list(
-            # Stop words of a phrase count: all that is found holds them.
-            dict.fromkeys(
-                [*terms.query_words(query.text), *(w for one in query.phrases for w in one.words)]
-            )
-        )
+        # Stop words of a phrase count: all that is found holds them.
+        quoted = [word for one in query.phrases for word in one.words]
+        words = list(dict.fromkeys([*terms.query_words(query.text), *quoted]))
         groups = [terms.numbers(tenant.id, word) for word in words]
         scope = documents.sought(tenant.id, query.tags)
         away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
@@ -170,7 +167,7 @@ class Candidates:
         is_part = scope[1:] and 0 < in_scope <= min(EXACT_UP_TO, NEARLY_ALL * total)
         if is_part and self._shards == 1 and query.as_of is None:
             there = _as_in_scope(tx, tenant, scope, counted, groups)
-        self._wanted = ranking.Wanted.of(words, groups, counted, total, there)
+        self._wanted = ranking.Wanted.of(words, groups, counted, total, there, quoted=quoted)
         self._words = terms.idf(groups, there or counted, total)
         self._unpicked: Sequence[Sequence[int]] = groups
         self._choose = partial(_picks, counted=counted, total=total, in_scope=in_scope)

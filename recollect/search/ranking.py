@@ -10,7 +10,7 @@ other candidates, so that it means the same for every query.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -22,6 +22,8 @@ from recollect.model import Parts
 
 WINDOW = 300
 """Characters of a window: consecutive sentences are packed up to it."""
+FREQUENT = 0.02
+"""The share of all passages above which a short word such as "the" says nothing of relevance."""
 LEAST_WINDOW = 75
 """A last window shorter than this joins the one before."""
 TELLING_TOKENS = 60
@@ -116,13 +118,15 @@ class Wanted:
     `alternatives`: the terms under which a text may hold each word; `rarity`: what finding it is
     worth, its inverse document frequency, 0 where no text in reach holds it; `weights`: the same
     as far as it depends on the scope, for the order; `total`: the sum of `rarity` over all words of
-    the query, with those that no text holds at their highest.
+    the query, with those that no text holds at their highest; `idle`: of each language, the words
+    of the query that nearly all of its texts hold, and that say nothing of relevance there.
     """
 
     alternatives: Sequence[frozenset[str]]
     rarity: Sequence[float]
     weights: Sequence[float]
     total: float
+    idle: Mapping[str, Set[int]]
 
     @classmethod
     def of(
@@ -132,20 +136,29 @@ class Wanted:
         counted: Mapping[int, int],
         total: int,
         in_scope: Mapping[int, int] | None = None,
+        *,
+        quoted: Container[Sequence[str]] = (),
     ) -> Self:
         """`groups`: the numbers of each word's terms; `counted`: in how many of the `total` chunks
         a number stands; `in_scope`: in how many it would, were it as frequent as in the scope,
-        where that is known."""
+        where that is known; `quoted`: words of phrases, which are never idle."""
 
         def rarities(counted: Mapping[int, int]) -> list[float]:
             return [max(terms.idf([one], counted, total).values(), default=0.0) for one in groups]
 
         rarity, unknown = rarities(counted), math.log1p((total + 0.5) / 0.5)
+        idle: dict[str, set[int]] = {}
+        for number, (word, group) in enumerate(zip(words, groups, strict=True)):
+            frequent = sum(counted.get(one, 0) for one in group) > FREQUENT * total
+            for term in terms.stop_terms().intersection(word) if frequent else ():
+                if word not in quoted:
+                    idle.setdefault(term.partition(":")[0], set()).add(number)
         return cls(
             [frozenset(word) for word in words],
             rarity,
             rarity if in_scope is None else rarities(in_scope),
             sum(r or unknown for r in rarity),
+            idle,
         )
 
 
@@ -268,9 +281,10 @@ class _Texts:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._words = {
-            term: number for number, group in enumerate(wanted.alternatives) for term in group
-        }
+        self._words: dict[str, list[int]] = {}
+        for number, group in enumerate(wanted.alternatives):
+            for term in group:
+                self._words.setdefault(term, []).append(number)
         self._beginnings = terms.beginnings(wanted.alternatives)
         self._known: dict[str, tuple[set[str], dict[str, tuple[int, ...]]]] = {}
         """by language: tokens that were looked at, and those of them that hold words"""
@@ -290,7 +304,7 @@ class _Texts:
                 ]
                 if places:
                     best = max(best, self._points(places, length))
-                    share = max(share, self._share(places))
+                    share = max(share, self._share(places, cut.language))
                     pairs |= _neighbours(places)
         return _Read(best, share, frozenset(pairs))
 
@@ -312,11 +326,11 @@ class _Texts:
             for word, count in counts.items()
         )
 
-    def _share(self, places: Sequence[tuple[int, int]]) -> float:
-        if not self._wanted.total:
-            return 0.0
-        held = sum(self._wanted.rarity[word] for word in {word for _, word in places})
-        return min(1.0, held / self._wanted.total)
+    def _share(self, places: Sequence[tuple[int, int]], language: str) -> float:
+        rarity, idle = self._wanted.rarity, self._wanted.idle.get(language, frozenset())
+        total = self._wanted.total - sum(rarity[word] for word in idle)
+        held = sum(rarity[word] for word in {word for _, word in places} - idle)
+        return min(1.0, held / total) if held else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,7 +353,11 @@ def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None)
     """
     if claim is not None and not alive(tx, claim, lock=True):
         raise LeaseLost
-    if AGAIN not in message:
+    row = tx.execute(
+        "select tokens is not null as authorized from connections where id = %s", (id,)
+    ).fetchone()
+    # Where a key was given instead, there is nothing to authorize: the message says what to do.
+    if row is not None and row["authorized"] and AGAIN not in message:
         message = f"{message}; {AGAIN}"
     failure = Failure(AUTH_EXPIRED, message)
     tx.execute(

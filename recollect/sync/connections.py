@@ -473,6 +473,17 @@ def reseal(tx: Tx, keys: Sequence[bytes], after: str, limit: int = 100) -> tuple
     return sealed, rows[-1]["id"] if len(rows) == limit else None
 
 
+def stuck(tx: Tx) -> Mapping[str, int]:
+    """How many of all organisations bring nothing until a person acts, by why: a state, or the code
+    of a refused OAuth application."""
+    rows = tx.execute(
+        "select case when state = 'ready' then error_code else state end as why, count(*) as n"
+        " from connections where not paused and (state in ('needs_auth', 'failed')"
+        "  or state = 'ready' and error_code = 'invalid_client') group by 1 order by 1"
+    )
+    return {row["why"]: row["n"] for row in rows}
+
+
 def sealed_by_others(tx: Tx, mark: str) -> int:
     """How many connections hold something that the key of that mark did not seal."""
     row = tx.execute(

@@ -127,6 +127,16 @@ def tell(tx: Tx, claim: SyncClaim, counts: SyncCounts) -> None:
     counts.fresh = {}
 
 
+def note_nothing(tx: Tx, id: ConnectionId, counts: SyncCounts, advice: str) -> None:
+    """At the end of a sync: say what to look at if there is nothing at all, not even something that
+    does not become a document."""
+    row = tx.execute(
+        "select exists (select from items where connection_id = %s) as seen", (id,)
+    ).fetchone()
+    if advice and counts.code is None and row is not None and not row["seen"]:
+        counts.note(f"Nothing was found. {advice}")
+
+
 def waits(tx: Tx, connection: ConnectionId, age: timedelta) -> bool:
     """Whether a document has waited that long for another sync to say that it goes or changes."""
     found = tx.execute(
@@ -218,6 +228,19 @@ def get(tx: Tx, connection: ConnectionId, id: str) -> Remembered:
     return found[0]
 
 
+def named(tx: Tx, connection: ConnectionId, what: str) -> Remembered:
+    """By its id, else by the address at which people look at it. Raises NotFoundError."""
+    row = tx.execute(
+        "select * from items where connection_id = %(connection)s"
+        " and (id = %(what)s or url = %(what)s)"
+        " order by id = %(what)s desc, seen_at desc, id limit 1",
+        {"connection": connection, "what": what},
+    ).fetchone()
+    if row is None:
+        raise NotFoundError("Not found", f"this connection never saw {what!r}")
+    return _remembered(row)
+
+
 def find(
     tx: Tx,
     connection: ConnectionId,
@@ -227,11 +250,13 @@ def find(
     limit: int,
     page: int,
 ) -> Page[Remembered]:
-    """One page of what is known, the latest seen first; `text` is looked for in id and title."""
+    """One page of what is known, the latest seen first; `text` is looked for in id, address
+    and title."""
     rows = tx.execute(
         "select *, count(*) over () as total from items where connection_id = %(connection)s"
         " and (%(verdict)s::text is null or " + _VERDICT + " = %(verdict)s)"
         " and (%(text)s::text is null or position(lower(%(text)s) in lower(id)) > 0"
+        "      or position(lower(%(text)s) in lower(url)) > 0"
         "      or position(lower(%(text)s) in lower(title)) > 0)"
         " order by seen_at desc, id limit %(limit)s offset %(offset)s",
         {

@@ -95,8 +95,9 @@ def run(app: App, claim: SyncClaim, stop: threading.Event) -> SyncCounts:
     _make_room(work)
     _try_again(work)
     items.note_unlisted(counts)
-    if connector.confirms_after:
-        with app.db.begin() as tx:
+    with app.db.begin() as tx:
+        items.note_nothing(tx, claim.connection.id, counts, connector.guide.if_nothing)
+        if connector.confirms_after:
             items.note_waiting(tx, claim, counts)
     return counts
 

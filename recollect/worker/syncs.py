@@ -213,9 +213,11 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
                     tx, claim, outcome, again=runs.next_in(app, tx, claim.connection, outcome)
                 ),
             )
+            lacks = {"code": outcome.code, "reason": outcome.notes[0]} if outcome.code else {}
             LOG.info(
                 "sync",
                 outcome="partial" if outcome.code else "completed",
+                **lacks,
                 added=outcome.added,
                 changed=outcome.changed,
                 unchanged=outcome.unchanged,
@@ -261,7 +263,7 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             tx, claim, failure, after, connection_queue.counted(tx, claim), parked=parked, away=away
         ),
     )
-    LOG.warning("sync", outcome="put off", code=failure.code)
+    LOG.warning("sync", outcome="put off", code=failure.code, reason=failure.message)
     _count(claim, "failed")
 
 
@@ -286,7 +288,7 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: SyncCounts | No
 
     _write(app, give_up)
     if done:
-        LOG.warning("sync", outcome="given up")
+        LOG.warning("sync", outcome="given up", code=GAVE_UP, reason=last)
         _count(claim, "failed")
     return done
 

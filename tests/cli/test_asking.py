@@ -83,3 +83,17 @@ def test_a_search_shows_once_what_two_documents_say(run: Shell, app: App):
 
     assert (folded.out.count("\n2. "), folded.out.count("also in")) == (0, 1)
     assert (apart.out.count("\n2. "), apart.out.count("also in")) == (1, 0)
+
+
+def test_a_passage_and_a_source_are_said_to_stand_where_the_original_has_them(
+    run: Shell, app: App, model: Model
+):
+    key = {"Authorization": f"Bearer {run.settings['RECOLLECT_API_KEY']}"}
+    file = ("birds.csv", "place,bird\nlake,heron\n", "text/csv")
+    with plain_client(run.settings["RECOLLECT_URL"], key) as http:
+        http.post("/v3/documents/file", files={"file": file}).raise_for_status()
+    drain(app)
+    model.misbehave = [Streams(("At the lake [1].",))]
+
+    assert " · row 2 · chars 0" in run("search", "heron", "lake").out
+    assert "birds.csv  row 2 · id " in run("ask", "heron", "lake").out

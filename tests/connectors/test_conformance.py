@@ -78,6 +78,8 @@ EXEMPT: dict[tuple[str, str], str] = {
     ),
     ("cabinet", "many"): "it stands for no real provider",
     ("cabinet", "lost"): "it stands for no real provider",
+    ("cabinet", "nothing"): "it stands for no real provider",
+    ("web-crawler", "nothing"): "its first page is always there, or says why it is not",
     ("gmail", "rename"): "threads have no names that could change",
     ("gmail", "poison"): "a blank mail still has sender, subject and date",
     ("web-crawler", "revoked"): "a public site asks for no authorization",
@@ -320,6 +322,49 @@ def test_2_first_sync(world: World) -> None:
     assert world.finds("zebra1")
 
 
+@every("world", conforming("nothing"), indirect=True)
+def test_2_a_source_without_anything_says_where_to_look(world: World) -> None:
+    for name in sorted(world.peer.names()):
+        world.peer.remove(name)
+    world.connect()
+    world.sync()
+
+    run = world.run()
+    assert run["status"] == "completed"
+    assert [note.partition(".")[0] for note in run["notes"]] == ["Nothing was found"]
+    assert len(run["notes"][0]) > len("Nothing was found. ")
+
+
+MISTYPED: dict[str, dict[str, Any]] = {
+    "gmail": {"labelIds": "Nowhere"},
+    "google-drive": {"syncScope": "selected", "folders": "1Nowhere"},
+    "onedrive": {"syncScope": "selected", "folders": "NOWHERE"},
+    "s3": {"prefix": "nowhere/"},
+}
+"""Metadata that admits nothing that is there."""
+
+
+@every("world", MISTYPED, indirect=True)
+def test_30_a_selection_without_anything_takes_everything_away_only_after_a_second_look(
+    world: World,
+) -> None:
+    world.connect()
+    world.sync()
+    shown = world.connection()["metadata"]
+    changed = {**shown, **MISTYPED[world.provider]}
+    answer = world.http.patch(f"/v3/connections/{world.id}", json={"metadata": changed})
+    assert answer.status_code == 200, answer.text
+    world.sync()
+    first, kept = world.run(), world.documents()
+    world.sync()
+
+    assert len(kept) == 3
+    assert "They are kept for now" in first["error"]
+    assert (first["status"], first["removed"]) == ("partial", 0)
+    assert world.documents() == {}
+    assert world.run()["removed"] == 3
+
+
 @every("world", conforming("change"), indirect=True)
 def test_4_changes_are_found_on_schedule_and_cost_only_themselves(world: World) -> None:
     world.connect()
@@ -497,7 +542,8 @@ def test_10_revoked_deletes_nothing_and_asks_again(world: World) -> None:
     shown = world.sync()
     assert shown["state"] == "needs_auth"
     assert shown["lastSyncRun"]["errorCode"] == "auth_expired"
-    assert "authorize" in shown["error"]
+    remedy = "authorize" if connectors.get(world.provider).oauth else "give the connection another"
+    assert remedy in shown["error"]
     assert len(world.documents()) == 3
     world.proxy_is_quiet_while(lambda: world.sync())
 

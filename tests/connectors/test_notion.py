@@ -685,6 +685,7 @@ def test_one_page_that_may_not_be_read_does_not_stop_the_others(
     changes = check(source, notion)
 
     assert {trouble.code for trouble in said(changes, Trouble)} == {"restricted_resource"}
+    assert all("Read content" not in trouble.message for trouble in said(changes, Trouble))
     assert titles(source) == ["Closed", "Home", "New", "Row"]
     assert not said(changes, Missing)
 

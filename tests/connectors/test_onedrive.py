@@ -934,6 +934,7 @@ def test_without_the_permission_to_read_what_is_shared_that_is_said(
     [trouble] = only(source.sync(), Trouble)
 
     assert "authorize again" in trouble.message
+    assert "metadata.shared was set later" in trouble.message
     assert list(theirs(source)) == ["mine.txt"]
 
 

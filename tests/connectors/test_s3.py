@@ -573,6 +573,7 @@ def test_a_wrong_secret_wants_new_keys(synced: MemorySource):
 
     assert isinstance(error, Reauthorize)
     assert "secretAccessKey does not belong" in str(error)
+    assert "give the connection another accessKeyId and secretAccessKey" in str(error)
 
 
 def test_an_unknown_key_wants_new_keys(synced: MemorySource):

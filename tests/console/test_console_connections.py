@@ -1,6 +1,7 @@
 """The console's rooms for connections, keys and settings, over HTTP."""
 
 import json
+import re
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
@@ -221,6 +222,30 @@ def test_every_state_of_a_connection_has_a_word(
     again = state in (ConnectionState.NEEDS_AUTH, ConnectionState.FAILED)
     assert ("Try again" in buttons) == again
     assert ("Sync now" in buttons) == (state in (ConnectionState.READY, ConnectionState.SYNCING))
+
+
+def test_pushes_that_came_are_on_though_nothing_is_registered_for_the_connection(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    """Notion's webhook is the integration's, and the operator's to make."""
+    made = make(app, tenant, "notion")
+    before = body(me.get(f"{ROOMS}/{made.id}"))
+    with app.db.begin() as tx:
+        tx.execute("update connections set pushed_at = now() where id = %s", (made.id,))
+
+    assert "none" in before
+    assert re.search(r"<dt>Pushes</dt><dd[^>]*>on, last", me.get(f"{ROOMS}/{made.id}").text)
+    assert ">on</td>" in me.get(ROOMS).text
+
+
+def test_a_key_that_is_refused_is_no_lost_authorization(me: httpx.Client, app: App, tenant: Tenant):
+    made = make(app, tenant, "s3", metadata={"bucket": "papers", "region": "eu-central-1"})
+    with app.db.begin() as tx:
+        tx.execute("update connections set state = 'needs_auth' where id = %s", (made.id,))
+
+    for shown in (me.get(ROOMS), me.get(f"{ROOMS}/{made.id}")):
+        assert "key refused" in body(shown)
+        assert "authorize again" not in body(shown).lower()
 
 
 def test_the_list_is_filtered_and_paged(me: httpx.Client, app: App, tenant: Tenant):
@@ -542,6 +567,7 @@ def test_repositories_are_picked_over_several_pages(
             again = http.get(f"{ROOMS}/{made.id}/pick")
 
     assert "Nothing is picked yet" in body(asked)
+    assert "no longer ticked stay" in body(first)
     assert len(tree(first).css(".picks tbody tr")) == 30
     assert len(tree(second).css(".picks tbody tr")) == 5
     assert nothing.status_code == forged.status_code == 400

@@ -14,8 +14,9 @@ from PIL import Image
 from recollect import documents
 from recollect.app import App
 from recollect.blobs import new_key as new_key_of_blob
-from recollect.console import _original, _show
+from recollect.console import _original
 from recollect.model import Chunk, Document, Org, Scope, StoredBlob, Tenant
+from recollect.search import places
 from recollect.worker.processing import drain
 from tests.console.test_console import (
     PAYLOADS,
@@ -435,7 +436,7 @@ def test_what_is_refreshed_names_the_file_that_may_stay(me: httpx.Client, app: A
     ],
 )
 def test_a_place_is_said_in_words(named: dict[str, Any], words: str):
-    assert _show.place(named) == words
+    assert places.in_words(named) == words
 
 
 def test_syncs_tell_what_they_did_to_a_document(

@@ -298,6 +298,12 @@ def test_every_thing_has_its_verdict(app: App, client: httpx.Client, create: Mak
     assert [(one["id"], one["detail"]) for one in out["items"]] == [("1", "excludeItems: *1")]
     one = client.get(f"/v3/connections/{made['id']}/items", params={"id": "2"}).json()
     assert one["items"][0]["documentId"] is not None
+    address = one["items"][0]["url"]
+    assert address != "2"
+    at = client.get(f"/v3/connections/{made['id']}/items", params={"id": address})
+    assert at.json()["items"] == one["items"]
+    part = client.get(f"/v3/connections/{made['id']}/items", params={"q": address[3:]})
+    assert part.json()["items"] == one["items"]
     unknown = client.get(f"/v3/connections/{made['id']}/items", params={"id": "77"})
     assert unknown.status_code == 404
 

@@ -15,9 +15,10 @@ import pytest
 from recollect import documents
 from recollect.app import App
 from recollect.db import Database
-from recollect.model import Org, Scope, Stage
+from recollect.documents import figures
+from recollect.model import Org, Scope, Stage, Tenant
 from recollect.worker.processing import drain, process
-from tests.contract.calls import add, get, listed, refused, rows, upload
+from tests.contract.calls import add, found, get, listed, refused, rows, upload
 from tests.fakes.embedder import WordEmbedder
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -375,6 +376,39 @@ def test_a_file_keeps_the_quotation_marks_of_its_name(client: httpx.Client):
     id = client.post("/v3/documents/file", files=file).json()["id"]
 
     assert get(client, id)["title"] == 'it\'s "quoted" 100%.txt'
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked"), [("Vertra\u0308ge/", "Verträge/"), ("Verträge/", "Vertra\u0308ge/")]
+)
+def test_a_path_is_found_however_its_accents_are_encoded(
+    client: httpx.Client, app: App, tenant: Tenant, stored: str, asked: str
+):
+    id = add(client, filepath=f"{stored}a.txt")
+    add(client, "another", filepath="Vertrage/a.txt")
+    drain(app)
+
+    for path in (asked, f"{asked}a.txt"):
+        assert [one["id"] for one in listed(client, filepath=path)] == [id]
+        assert [one["documentId"] for one in found(client, "heron", filepath=path)] == [id]
+    with app.db.begin() as tx:
+        table = figures.find(tx, tenant, figures.TableQuery(text=asked.upper()))
+    assert [one.id for one in table.items] == [id]
+    gone = client.request("DELETE", "/v3/documents/bulk", json={"filepath": asked})
+    assert gone.json()["deletedCount"] == 1
+
+
+def test_a_script_is_called_by_what_it_says_and_has_no_headings(client: httpx.Client, app: App):
+    steps = "".join(f"\n# Step {n}\necho {n} && {'sleep 1 && ' * 40} true\n" for n in range(9))
+    id = add(client, f"#!/usr/bin/env bash\n# Deploy the shop\n{steps}")
+    only = add(client, "#!/bin/sh")
+    drain(app)
+
+    assert get(client, id)["title"] == "Deploy the shop"
+    assert get(client, only)["title"] == "!/bin/sh"
+    chunks = client.get(f"/v3/documents/{id}/chunks").json()["chunks"]
+    assert [one["place"] for one in chunks] == [{}] * len(chunks)
+    assert len(chunks) > 1
 
 
 class TestUpload:

@@ -20,6 +20,7 @@ from recollect.app import App
 from recollect.console import _code
 from tests.conftest import Service, pretty
 from tests.fakes.website import Website
+from tests.installing import download_source, install
 
 HERE = Path(__file__).parent / "pypi"
 REFUSED: dict[str, tuple[int, str]] = {
@@ -59,24 +60,14 @@ class Newest:
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Newest:
     folder = tmp_path_factory.mktemp("newest")
-    wanted = ["--no-deps", "--require-hashes", "-r", str(HERE / "newest.txt")]
-    _pip("install", "--only-binary", ":all:", "--target", str(folder / "site"), *wanted)
-    _pip("download", "--no-binary", ":all:", "--dest", str(folder), *wanted)
-    suite = ["--no-deps", "--target", str(folder / "site"), "-r", str(HERE / "suite.txt")]
-    _pip("install", *suite)
+    wanted = ["--require-hashes", "-r", str(HERE / "newest.txt")]
+    install(folder / "site", "--no-deps", *wanted)
+    install(folder / "site", "--no-deps", "-r", str(HERE / "suite.txt"))
+    download_source(folder, "supermemory", *wanted)
     [archive] = folder.glob("supermemory-*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     return Newest(folder / "site", next(folder.glob("supermemory-*/")))
-
-
-def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=600, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"pip cannot fetch the client here: {done.stderr[-300:]}")
 
 
 @pytest.fixture

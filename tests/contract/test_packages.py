@@ -13,6 +13,7 @@ import pytest
 
 from recollect.model import random_id
 from tests.conftest import Service, start_service, stop_service
+from tests.installing import install
 
 HERE = Path(__file__).parent / "packages"
 SCENARIOS = re.findall(r"^  async (\w+)\(", (HERE / "tools.mjs").read_text(), re.MULTILINE)
@@ -56,17 +57,7 @@ def test_of_npm(scenario: str, node: str, folder: Path, own: Service, tmp_path: 
 @pytest.mark.parametrize("name", ["openai", "agents", "bash"])
 def test_of_pypi(name: str, own: Service, tmp_path: Path):
     site = tmp_path / "site"
-    wanted = ["--only-binary", ":all:", "--require-hashes", "-r", str(HERE / f"{name}.txt")]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "--target", str(site), *wanted],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"pip cannot install the package here: {done.stderr[-300:]}")
+    install(site, "--require-hashes", "-r", str(HERE / f"{name}.txt"))
     program = shutil.copy(HERE / f"{name}_tools.py", tmp_path)
     command = [sys.executable, str(program), own.url, own.key]
     settings = {"PYTHONPATH": str(site), "SUPERMEMORY_BASE_URL": own.url}

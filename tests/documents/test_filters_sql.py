@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from recollect.db import Database, Tx
-from recollect.documents import filters
+from recollect.documents import filters, predicates
 from tests.conftest import examples
 
 METADATA, GROUP = sql.SQL("d.metadata"), sql.SQL("d.group_pairs")
@@ -73,7 +74,7 @@ def equal(stored: object, value: object, ignore_case: bool) -> bool:
 
 def cased(value: object, ignore_case: bool) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    text = text.removesuffix(".0") if isinstance(value, float) else text
+    text = normalize("NFC", text.removesuffix(".0") if isinstance(value, float) else text)
     return text.lower() if ignore_case else text
 
 
@@ -99,7 +100,22 @@ def exact(number: object) -> Decimal:
 # Few keys and few values, so that filters and documents meet.
 KEYS = st.sampled_from(["a", "ключ.b", "%s {} '\" \\ ; --"])
 NUMBERS = st.sampled_from([0, 5, 5.0, -1, 0.1, -0.0, 1e21, 2**53, 2**53 + 1])
-WORDS = ["draft", "Draft", "Äpfel", "äPFEL", "a%b", "axb", "a_b", "%", "_", "{}", "'", '"', "\\"]
+WORDS = [
+    "draft",
+    "Draft",
+    "Äpfel",
+    "A\u0308pfel",
+    "äPFEL",
+    "a%b",
+    "axb",
+    "a_b",
+    "%",
+    "_",
+    "{}",
+    "'",
+    '"',
+    "\\",
+]
 LIKENESSES = ["5", "5.0", "05", "-1", "1e21", "9007199254740993", "true", "True", "FALSE", "null"]
 TEXTS = st.sampled_from(WORDS) | st.sampled_from(LIKENESSES) | st.text("aAäÄ%_", max_size=3)
 SCALARS = TEXTS | NUMBERS | st.booleans()
@@ -215,6 +231,18 @@ def test_a_group_counts_as_metadata_which_wins(
             [{"who": "Ärzte"}, {"who": "ärzte"}],
             [{"who": "Arzte"}],
         ),
+        *(
+            ({"key": "t", "value": value, **more}, [{"t": stored}], [None, {"t": "Apfel"}])
+            for value, stored in (("Äpfel", "A\u0308pfel"), ("A\u0308pfel", "Äpfel"))
+            for more in (
+                {},
+                {"ignoreCase": True},
+                {"filterType": "array_contains"},
+                {"filterType": "array_contains", "ignoreCase": True},
+                {"filterType": "string_contains"},
+                {"filterType": "string_contains", "ignoreCase": True},
+            )
+        ),
         (
             {"key": "t", "value": "A_5%", "filterType": "string_contains", "ignoreCase": True},
             [{"t": "a_5%"}, {"t": "xA_5%y"}],
@@ -264,6 +292,15 @@ def test_a_condition_matches(
         said = answers(tx, {"AND": [entry]}, [*matching, *others])
 
     assert said == [True] * len(matching) + [False] * len(others)
+
+
+@pytest.mark.parametrize("value", ["Äpfel", "A\u0308pfel"])
+def test_a_predicate_matches_either_spelling_of_an_accent(db: Database, value: str):
+    filter = predicates.parse({"field": "t", "operator": "eq", "value": value})
+    with db.begin() as tx:
+        said = answers(tx, filter, [{"t": "Äpfel"}, {"t": "A\u0308pfel"}, {"t": "Apfel"}])
+
+    assert said == [True, True, False]
 
 
 def test_the_largest_filter_allowed_runs(db: Database):

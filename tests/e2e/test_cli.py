@@ -797,6 +797,16 @@ def test_an_excerpt_is_short_and_shows_the_match(words: list[str], place: int) -
     assert shown.removeprefix("… ").removesuffix(" …") in text
 
 
+def test_an_excerpt_of_a_table_shows_the_row() -> None:
+    more = "Customer: Boulangerie Petit; Address: 4, rue du Port, Lyon; Paid: in part; Notes: none"
+    rows = [
+        f"Number: INV-2025-{n:04}; Amount: {n * 37}.50; Status: open; {more}" for n in range(40)
+    ]
+    shown = excerpt("\n".join(rows), "INV-2025-0020")
+
+    assert rows[20] in shown
+
+
 def test_a_document_cannot_steer_the_terminal() -> None:
     assert harmless("a\x1b]0;owned\x07\x9b2Jb\r\n\tc\x00") == "a�]0;owned��2Jb\n\tc�"
 

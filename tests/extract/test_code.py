@@ -16,6 +16,33 @@ def test_code_keeps_its_lines_and_is_called_by_its_name(read):
     assert extracted.markdown is False
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Makefile", "shop/Dockerfile", "CMakeLists.txt", "requirements.txt", "robots.txt",
+        "crontab", ".gitignore", ".env", "local.env", "app.properties",
+    ],
+)  # fmt: skip
+def test_comments_of_files_that_no_ending_tells_are_no_headings(read, name):
+    extracted = read("# who may\nx = 1\n", name)
+
+    assert (extracted.markdown, extracted.title) == (False, name)
+
+
+@pytest.mark.parametrize("name", [None, "run", "notes.txt"])
+def test_a_script_is_told_by_its_first_line(read, name):
+    assert read(SOURCE, name).markdown is False
+
+
+def test_a_script_with_a_binary_behind_it_is_not_read():
+    assert detect(b"#!/bin/sh\nexec tail\n" + bytes(500), name="install.run", mime=None) is None
+
+
+def test_a_note_has_headings_and_a_log_has_none(read):
+    assert read("# Shopping\n\n- milk\n", "shopping.txt").markdown is True
+    assert read("# nginx\n127.0.0.1 GET /\n", "access.log").markdown is False
+
+
 @pytest.mark.parametrize("name", ["a.rs", "a.tsx", "Main.java", "style.css", "ci.yml", "a.sql"])
 def test_code_is_known_by_its_name(name):
     found = detect(b"x = 1\n", name=name, mime="application/octet-stream")

@@ -86,9 +86,12 @@ class Standby:
 
     def ask(self, statement: str) -> Any:
         """What the superuser gets to see: the first column of the first row. Asked again where
-        what is replayed cancels it, which may be any statement."""
-        with suppress(psycopg.errors.SerializationFailure):
+        what is replayed cancels it, which may be any statement, and the connecting."""
+        try:
             return self._asked(statement)
+        except psycopg.OperationalError as error:  # while it connects, without a code
+            if "conflict with recovery" not in str(error):
+                raise
         return self.ask(statement)
 
     def _asked(self, statement: str) -> Any:

@@ -29,6 +29,7 @@ MODULES = (
     "recollect.extract._text",
     "recollect.fetch._address",
     "recollect.index.phrases",
+    "recollect.index.spellings",
     "recollect.index.terms",
     "recollect.ingest.chunk",
     "recollect.ingest.intake",

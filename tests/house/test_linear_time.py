@@ -183,6 +183,7 @@ UNKNOWN = {
     "recollect.console._syntax": "made once at import, so they are found live",
     "recollect.api.bodies": "names of providers, without any mark",
     "recollect.connectors.gmail._quotes": "made once at import, so it is found live",
+    "recollect.index.spellings": "made once at import, so they are found live",
     "recollect.index.terms": "made once at import, so they are found live",
     "recollect.index.phrases": "made once at import, so it is found live",
     "recollect.extract._text": "made once at import, so they are found live",

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.cli import look
+from recollect.console import _show
 from recollect.index import terms
+from recollect.model import OrgId
 
 ENGLISH = "We were told that the {} of the city is what they had been looking for in this year."
 GERMAN = "Wir haben gehört, dass {} in der Stadt nicht mehr zu sehen ist und auch nicht war."
@@ -138,6 +141,89 @@ def test_what_people_mean_is_found(sentence: str, query: str, word: str):
 )
 def test_what_differs_is_not_found(query: str, text: str):
     assert not matches(query, text)
+
+
+@pytest.mark.parametrize("sentence", [ENGLISH, GERMAN, "{}"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        ("e-mail", "email", "E\u2011Mail"),
+        ("Wi-Fi", "wifi"),
+        ("O'Brien", "O\u2019Brien", "OBrien"),
+        ("D'Angelo", "dangelo"),
+        ("1,234", "1234", "1.234", "1'234", "1\u202f234", "1\u00a0234"),
+        ("12,345,678.50", "12345678.50"),
+        ("v2.14.3", "2.14.3"),
+        ("GitHub", "github", "Github"),
+        ("PostgreSQL", "postgresql"),
+        ("iPhone15", "iPhone 15", "iphone 15", "iphone15"),
+    ],
+    ids=lambda written: written[0],
+)
+def test_what_some_write_as_one_word_and_others_as_several_meets(
+    written: tuple[str, ...], sentence: str
+):
+    missed = [
+        (query, text)
+        for query in written
+        for text in written
+        if not matches(query, sentence.format(text))
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("2.14.3", "from v2.14.3-rc1 on"),
+        ("iphone", "an iPhone15 for each"),
+        ("email", "E-Mail-Adresse"),
+        ("phone", "e-mail/phone"),
+        ("12500", "12,500/month"),
+    ],
+)
+def test_a_part_of_a_name_is_found_as_others_write_it(query: str, text: str):
+    assert matches(query, text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("E03", "e and 03"),
+        ("1234", "1,2345 and 1 234"),
+        ("1234", "01,234"),
+        ("howto", "/how-to-cancel-tasks-in-it"),
+        ("fHello", "f'hello'"),
+    ],
+)
+def test_what_nobody_writes_as_one_stays_apart(query: str, text: str):
+    assert not matches(query, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["1,000" * 200_000, "1," * 300_000, "a-" * 300_000, "O'B" * 200_000, "9" * 500_000]
+)
+def test_hostile_names_take_no_time(text: str):
+    # A quadratic search would take hours.
+    assert terms.tokens(text)
+    assert len(list(terms.places(text))) <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("email", "by e-mail, or mail", ["e-mail"]),
+        ("mail", "by e-mail, or mail", ["mail", "mail"]),
+        ("obrien", "Ms O\u2019Brien", ["O\u2019Brien"]),
+        ("1234", "costs 1,234 EUR", ["1,234"]),
+        ("iphone", "an iPhone15", ["iPhone15"]),
+    ],
+)
+def test_what_is_found_as_one_word_is_marked_as_one(query: str, text: str, marked: list[str]):
+    assert [text[start:end] for start, end in look.matches(text, query)] == marked
+    pieces = _show.marked(OrgId("org"), query, text)
+    assert [words for words, is_marked in pieces if is_marked] == marked
+    assert "".join(words for words, _ in pieces) == text
 
 
 def test_order_and_repetition_are_kept():

@@ -1,6 +1,7 @@
 """Wherever a document's tags go, what it says goes along: a model of who says what in which tag."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import permutations
 
@@ -29,9 +30,9 @@ from recollect.memories.records import (
     MemoryTarget,
     Span,
 )
-from recollect.model import DocumentId, Org, Plan, Tenant, random_id
-from recollect.orgs import orgs, tags
-from tests.conftest import examples
+from recollect.model import DocumentId, Org, Tenant, random_id
+from recollect.orgs import tags
+from tests.conftest import examples, fresh_org
 
 TAGS = ("a", "b", "c")
 CHOICES: list[list[str]] = [list(some) for size in (1, 2, 3) for some in permutations(TAGS, size)]
@@ -52,8 +53,7 @@ def test_no_change_of_tags_loses_a_memory(db: Database, before: list[str]):
     """By day to a third of all, which is another for each of three: one tag, two and three."""
     part = examples(change=3, night=1)
     for after in CHOICES[CHOICES.index(before) * 2 % part :: part]:
-        with db.begin() as tx:
-            org = orgs.create(tx, random_id(), Plan.ENTERPRISE)
+        with fresh_org(db) as org, db.begin() as tx:
             tenant = Tenant(org.id)
             other, _ = memories.add(tx, tenant, "a", [fact(org, "both")], DocumentId(random_id()))
             first = [fact(org, before[0])]
@@ -91,13 +91,17 @@ class Following(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.stack = ExitStack()
+        self.org = self.stack.enter_context(fresh_org(self.db))
         with self.db.begin() as tx:
-            self.org = orgs.create(tx, random_id(), Plan.ENTERPRISE)
             tags.ensure(tx, self.org.id, TAGS)
         self.tenant = Tenant(self.org.id)
         self.tags: dict[DocumentId, list[str]] = {}
         self.said: set[tuple[DocumentId, str, str]] = set()
         self.texts = 0
+
+    def teardown(self) -> None:
+        self.stack.close()
 
     def moved(self, document: DocumentId, after: list[str], target: str | None = None) -> None:
         home = target or after[0]

@@ -213,7 +213,11 @@ def test_work_in_a_small_tag_reads_no_table_whole(
             assert not found.scans(table), found.statement
 
 
-def test_a_document_that_changes_its_tag_reads_no_table_whole(large: tuple[Database, Tenant]):
+@pytest.mark.parametrize("tag", ["else", "many"], ids=["new", "says the same"])
+def test_a_document_that_changes_its_tag_reads_no_table_whole(
+    large: tuple[Database, Tenant], tag: str
+):
+    """Where the new tag has a memory that says the same, the two become one."""
     db, tenant = large
     id = f"{tenant.id}few1"
 
@@ -226,11 +230,11 @@ def test_a_document_that_changes_its_tag_reads_no_table_whole(large: tuple[Datab
 
     with contextlib.suppress(Undo), db.begin() as tx:
         before = read(tx)
-        documents.update(tx, tenant, DocumentId(id), DocumentChange(tags=["else"]))
+        documents.update(tx, tenant, DocumentId(id), DocumentChange(tags=[tag]))
         after = read(tx)
         moved = tx.execute("select tag from memories where id = %s", (id,)).fetchone()
 
-        assert moved == {"tag": "else"}
+        assert moved == {"tag": tag}
         assert after == before
         raise Undo
 

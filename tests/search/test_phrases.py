@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from recollect.errors import BadRequestError
-from recollect.index import phrases, terms
+from recollect.index import languages, phrases, terms
 
 
 def shown(some: object) -> list[str]:
@@ -117,7 +117,7 @@ def test_no_word_is_passed_over_because_its_stem_begins_otherwise():
     ]
     words += [f"{prefix}{one}en" for prefix in ("ge", "ae", "oe", "ue") for one in syllables]
     words += ["dying", "lying", "tying"]
-    for language in terms.LATIN:
+    for language in languages.LATIN:
         passed_over = [
             word
             for word in words

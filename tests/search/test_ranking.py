@@ -77,6 +77,46 @@ def test_a_text_that_holds_all_words_has_the_whole_share(query: str, text: str):
     assert standing.share == pytest.approx(1.0)
 
 
+ENGLISH = "The war of the roses was fought by the houses of York and Lancaster."
+GERMAN = "Es war einmal ein König, und der hatte die Rosen in dem Garten gern."
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "share"),
+    [
+        ("the", ENGLISH, 0.0),
+        ("it is what it is", f"{ENGLISH} It is what it is.", 0.0),
+        ("the war", ENGLISH, 1.0),
+        ("war", ENGLISH, 1.0),
+        ("war", GERMAN, 0.0),
+        ("rosen", GERMAN, 1.0),
+    ],
+)
+def test_a_word_that_all_texts_of_a_language_hold_makes_none_relevant(
+    query: str, text: str, share: float
+):
+    [standing] = ranking.rank(wanted(query, [text] * 3), [Found(text, 1.0, 0.3)], model=MODEL)
+
+    assert standing.share == share
+
+
+def test_a_rare_short_word_makes_a_text_relevant():
+    texts = ["Who is that?", *(f"An English text about number {n}." for n in range(99))]
+    [standing] = ranking.rank(wanted("who", texts), [Found(texts[0], 1.0, 0.3)], model=MODEL)
+
+    assert standing.share == 1.0
+
+
+def test_the_words_of_a_phrase_are_never_idle():
+    words = terms.query_words("to be")
+    groups = [tuple(terms.number("org", term) for term in group) for group in words]
+    counted = {number: 9 for group in groups for number in group[:1]}
+    asked = Wanted.of(words, groups, counted, 9, quoted=words)
+    [standing] = ranking.rank(asked, [Found("To be or not to be.", 1.0, 0.3)], model=MODEL)
+
+    assert standing.share == 1.0
+
+
 def test_relevance_needs_evidence():
     assert ranking.relevance(0.05, 0.0, MODEL) < 0.01
     assert ranking.relevance(None, 0.0, "") < 0.01

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from recollect import encryption
 from recollect.api import create_app, edge
 from recollect.app import App, secret_keys
-from recollect.errors import Reauthorize, Unavailable
+from recollect.errors import DatabaseAway, Reauthorize, Unavailable
 from recollect.model import Connection, Org, Plan, Tenant
 from recollect.ops import reencrypt
 from recollect.orgs import orgs
@@ -157,6 +157,15 @@ def test_without_redirect_the_page_says_who_is_connected(world: World) -> None:
     assert answer.status_code == 200
     assert "&lt;b&gt;eve&lt;/b&gt;@example.com" in answer.text
     assert "script-src" not in answer.headers["content-security-policy"]
+
+
+def test_without_redirect_the_page_says_that_something_is_to_be_picked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CabinetConnector, "picks", True)
+    page = world.follow(world.create(redirect=None)["authLink"])
+    assert page.status_code == 200
+    assert "Nothing is synced until someone picks what" in page.text
 
 
 @pytest.mark.parametrize(("how", "said"), [("agreed", "is connected"), ("lost", "invalid_grant")])
@@ -305,6 +314,33 @@ def test_a_provider_that_does_not_answer_the_exchange(world: World) -> None:
     made = world.create()
     world.proxy.on("POST /token", status=503)
     assert told(world.follow(made["authLink"]))["error"] == "provider_unavailable"
+
+
+@pytest.mark.parametrize("redirect", [DONE, None], ids=["redirect", "page"])
+def test_a_database_that_is_away_is_not_said_of_the_provider(
+    world: World, monkeypatch: pytest.MonkeyPatch, redirect: str | None
+) -> None:
+    made = world.create(redirect=redirect)
+
+    def away(*_: object, **__: object) -> None:
+        raise DatabaseAway("host db1 does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(authorizations, "take_authorization", away)
+        early = world.follow(made["authLink"])
+    with monkeypatch.context() as patched:
+        patched.setattr(authorizations, "authorize", away)
+        late = world.follow(made["authLink"])
+
+    assert early.status_code == 503
+    assert "Reload this page" in early.text
+    if redirect:
+        assert told(late)["error"] == "service_unavailable"
+    else:
+        assert late.status_code == 503
+        assert "a new link" in late.text
+    assert "db1" not in early.text + late.text + late.headers.get("location", "")
+    assert world.get(made["id"])["state"] == "pending"
 
 
 def test_no_application_names_the_settings(app: App, client: httpx.Client) -> None:
@@ -755,10 +791,9 @@ def test_a_link_of_a_lost_key_leads_back_with_the_reason(world: World) -> None:
             (made["id"],),
         )
     back = world.follow(links[0])
-    assert back.status_code == 303
-    assert "status=error" in back.headers["location"]
+    assert told(back)["error"] == "service_error"
     page = world.follow(links[1])
-    assert page.status_code == 400
+    assert page.status_code == 500
     assert "RECOLLECT_SECRET_KEY" in page.text
 
 

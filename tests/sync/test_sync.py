@@ -58,7 +58,7 @@ from recollect.sync.credentials import open_secrets, seal_secrets
 from recollect.telemetry.tracing import open_tracer
 from recollect.worker import syncs
 from recollect.worker.processing import drain
-from tests.conftest import eventually
+from tests.conftest import capture_logs, eventually
 from tests.fakes.collector import collecting
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector, providing, shelved
 
@@ -610,6 +610,46 @@ def test_a_failed_sync_tries_again_after_a_while(
     assert len(found(app, sync(app, connection))) == 1
 
 
+@pytest.mark.parametrize(
+    ("way", "outcome", "code", "reason"),
+    [
+        (Permanent("no such bucket", code="no_bucket"), "put off", "no_bucket", "no such bucket"),
+        (Transient("slow down", code="rate_limited"), "put off", "rate_limited", "slow down"),
+        (DatabaseAway("host db1"), "put off", "internal_error", DATABASE_AWAY),
+        (Reauthorize("revoked"), "authorization lost", None, "revoked"),
+        ("long ago", "given up", "gave_up", "nobody is there"),
+        ("branch", "partial", "provider_error", "east cannot be listed; look after it"),
+    ],
+    ids=["permanent", "limit", "database", "authorization", "given-up", "partial"],
+)
+def test_the_log_says_why_a_sync_did_not_do_it_all(
+    app: App,
+    shelf: Shelf,
+    connect: Callable[..., Connection],
+    way: Exception | str,
+    outcome: str,
+    code: str | None,
+    reason: str,
+) -> None:
+    shelf.put("a", "First.", branch="east")
+    connection = sync(app, connect(mode="listing"))
+    if way == "branch":
+        shelf.broken.add("east")
+    elif way == "long ago":
+        with app.db.begin() as tx:
+            tx.execute("update connections set away_since = now() - interval '31 days'")
+        shelf.fail("changes", Transient("nobody is there"))
+    else:
+        assert isinstance(way, Exception)
+        shelf.fail("changes", way)
+
+    with capture_logs() as lines:
+        sync(app, connection)
+
+    [line] = [one for one in lines if one["event"] == "sync" and one["outcome"] != "completed"]
+    assert (line["outcome"], line.get("code"), line["reason"]) == (outcome, code, reason)
+
+
 # --- wishes and the end --------------------------------------------------------------------------
 
 
@@ -834,6 +874,23 @@ def test_without_an_authorization_the_user_s_wish_is_another_try(
     connection = sync(app, connection)
     assert (connection.state, connection.failure) == (ConnectionState.READY, None)
     assert sorted(found(app, connection)) == ["Thing a"]
+
+
+def test_only_who_authorized_is_told_to_authorize_again(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.fail("changes", Reauthorize("the key is not known there"), times=2)
+    keyed = sync(app, connect())
+    with app.db.begin() as tx:
+        authorizations.authorize(
+            tx, keyed, tokens="sealed", expires_at=None, account="ann", email=None, due=True
+        )
+    authorized = sync(app, keyed)
+
+    assert keyed.failure is not None
+    assert authorized.failure is not None
+    assert keyed.failure.message == "the key is not known there"
+    assert authorized.failure.message.endswith("; authorize the connection again")
 
 
 def test_new_secrets_are_another_try(

@@ -29,4 +29,5 @@ GUIDE = Guide(
         ),
     ),
     example={"path": "/srv/papers"},
+    if_nothing="The folder has no files, or the patterns admit none.",
 )

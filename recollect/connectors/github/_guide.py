@@ -21,4 +21,5 @@ GUIDE = Guide(
             default=True,
         ),
     ),
+    if_nothing="Pick at least one repository that has documentation files on its default branch.",
 )

@@ -20,4 +20,5 @@ GUIDE = Guide(
             placeholder="projects/PROJECT/topics/TOPIC",
         ),
     ),
+    if_nothing="The mailbox has no threads, or the search and the labels admit none.",
 )

@@ -86,6 +86,7 @@ class GoogleDrive(Connector):
         "Documents, sheets, slides and files, shared drives included.",
         "a Google account",
         _folders.FIELDS,
+        if_nothing="The account has no files, or the folders that are named have none.",
     )
     kinds = MappingProxyType(dict.fromkeys(KINDS.values(), "page"))
     application = _google.APPLICATION

@@ -402,8 +402,13 @@ class Pass:
             yield self._answer(file, self._state.home(file.drive), via)
         elif via and row is not None:
             yield self._answer(file, row.branch, via, own=False)
-        elif row is not None:
+        elif row is not None and self._is_settled(row):
             yield Gone(file.id)
+
+    def _is_settled(self, row: Remembered) -> bool:
+        """If not, the next listing of its feed says what is gone, and minds how much it is."""
+        feed = self._state.feeds().get(row.branch)
+        return feed is None or feed.listed is not None
 
     def _lost(self, row: Remembered) -> Change:
         """Not to be seen any more; but what a link leads to may be read by who has the link."""
@@ -442,8 +447,9 @@ class Pass:
     def _tell_again(self, row: Remembered, released: list[Remembered]) -> Iterator[Change]:
         own = self._folders.in_scope(said_of(row, "parent"))
         if not own and not shortcuts_to(row):
-            yield Gone(row.id)
-            released.append(row)
+            if self._is_settled(row):
+                yield Gone(row.id)
+                released.append(row)
         elif row.version is not None:
             yield self._answer(known_file(row), row.branch, shortcuts_to(row), own=own)
         elif row.verdict == OUT_OF_REACH:

@@ -60,7 +60,10 @@ class Notion(Connector):
     provider = "notion"
     name = "Notion"
     guide = Guide(
-        "Pages and rows of databases.", "a Notion account; Notion asks which pages to share"
+        "Pages and rows of databases.",
+        "a Notion account; Notion asks which pages to share",
+        if_nothing="No page is shared with the integration: at Notion, on a page, open ••• →"
+        " Connections and choose it; or authorize the connection again and pick pages.",
     )
     settings = NotionSettings
     kinds = MappingProxyType({KIND: "page"})
@@ -86,6 +89,13 @@ class Notion(Connector):
     def judge(self, answer: EndpointAnswer) -> Exception | None:
         code = _code(answer)
         if answer.status == 403 and code == RESTRICTED:
+            message = _field(answer, "message")
+            # "Insufficient permissions for this endpoint." is what a missing capability gets.
+            if "endpoint" not in message:
+                told = f" ({message[:200]})" if message else ""
+                return Permanent(
+                    f"Notion does not let the integration read this{told}", code=RESTRICTED
+                )
             return Permanent(
                 "the integration may not read content: switch on its capability “Read content”"
                 " at notion.so/my-integrations, then authorize the connection again",

@@ -81,6 +81,7 @@ class OneDrive(Connector):
                 kind="switch",
             ),
         ),
+        if_nothing="The account has no files, or the folders that are named have none.",
     )
     application = Application("onedrive", "Microsoft", "https://entra.microsoft.com")
     api_url = "https://graph.microsoft.com"

@@ -322,7 +322,8 @@ class Pass:
             self._state.stale = True
         is_document = row is not None and row.document_id is not None
         if place is ItemPlace.OUT:
-            if row is not None:
+            # The end of a whole listing says so of all of them, and minds how many they are.
+            if row is not None and not self._state.listing:
                 yield Gone(file.id)
         elif file.target:
             yield self._shortcut(file, row)
@@ -543,8 +544,8 @@ class Pass:
                     raise
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
-                    " Its documents stay. It is tried again with the next sync; if it was"
-                    " shared again or differently, authorize again",
+                    " Its documents stay. It is tried again with the next sync; if it was shared"
+                    " again or differently, or metadata.shared was set later, authorize again",
                     error.code,
                     file.id,
                 )

@@ -34,11 +34,15 @@ CONTENTS = "ListBucketResult/Contents"
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 REFUSED_KEYS = {
-    "InvalidAccessKeyId": "the accessKeyId is not known there; give the connection a new key",
+    "InvalidAccessKeyId": "the accessKeyId is not known there",
     "SignatureDoesNotMatch": "the secretAccessKey does not belong to the accessKeyId",
-    "ExpiredToken": "the key has expired; give the connection a new one",
-    "InvalidToken": "the key needs a session token; give the connection a lasting key",
+    "ExpiredToken": "it has expired",
+    "InvalidToken": "it needs a session token, which is not supported; make a permanent key",
 }
+NEW_KEY = (
+    "give the connection another accessKeyId and secretAccessKey, or sync it again once the key is"
+    " in order"
+)
 SLOW = frozenset(
     {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
 )
@@ -231,9 +235,10 @@ class S3Bucket:
         """What an answer means that no other try would change; `right` is what was needed."""
         code, said, region = _error(answer.data)
         if code in REFUSED_KEYS:
-            return Reauthorize(f"{self._host} refuses the key: {REFUSED_KEYS[code]}")
+            why = REFUSED_KEYS[code]
+            return Reauthorize(f"{self._host} refuses the key: {why}; {NEW_KEY}")
         if answer.status == 401:
-            return Reauthorize(f"{self._host} refuses the key; give the connection a new one")
+            return Reauthorize(f"{self._host} refuses the key; {NEW_KEY}")
         if code == "NoSuchBucket":
             return Permanent(
                 f"there is no bucket {self._settings.bucket!r} at {self._host}; documents stay",

@@ -38,4 +38,5 @@ GUIDE = Guide(
         Field("accessKeyId", "Access key id", kind="secret", required=True, in_config=True),
         Field("secretAccessKey", "Secret access key", kind="secret", required=True, in_config=True),
     ),
+    if_nothing="The bucket is empty, or no key begins with the prefix.",
 )

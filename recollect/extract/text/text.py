@@ -18,7 +18,8 @@ _TITLE = re.compile(r"^title:[ \t]+([^|>\s].*)$", re.MULTILINE | re.IGNORECASE)
 def extract(blob: Blob) -> Extracted:
     text = decode(blob.data, blob.mime)
     if not _is_markdown(blob):
-        return Extracted(text)
+        # A line of a log that begins with # is no heading, as one of a note may be.
+        return Extracted(text, markdown=not (blob.name or "").lower().endswith(".log"))
     title, body = front_matter(text)
     return Extracted(text, title=title or first_heading(text[body:]))
 
