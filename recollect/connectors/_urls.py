@@ -42,8 +42,10 @@ _TRACKING = re.compile(
 _SESSION = re.compile(r"sid|sess|session|session_?id", re.IGNORECASE)
 _TICKET = re.compile(r"(?=\w*\d)[\w-]{16,}", re.ASCII)
 """what a machine made up: long, with a digit"""
-_MADE_UP = re.compile(r"(?=[\w-]*\d)[\w-]{12,}", re.ASCII)
-"""the same in a path, where it may be shorter"""
+_MADE_UP = re.compile(
+    r"(?<![A-Za-z0-9])(?=[0-9]*[A-Za-z])(?=[A-Za-z]*[0-9])[A-Za-z0-9]{12,}(?![A-Za-z0-9])"
+)
+"""the same in a path: letters and digits together, and not words between hyphens"""
 
 _DIGITS = re.compile(r"\d+")
 _CALENDAR = re.compile(

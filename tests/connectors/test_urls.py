@@ -190,6 +190,23 @@ def test_combinations_of_parameters_are_bounded_and_single_ones_are_not():
     assert branches.judge("http://example.com/other?a=x&b=1&c=2") is None
 
 
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        ("/(S(lit3py55t21z5v{:05}))/a", True),
+        ("/s0e8d4a51{:06}/a", True),
+        ("/the-harbour-in-{:04}/a", False),
+        ("/1234567{:06}/a", False),
+    ],
+)
+def test_folders_with_the_name_of_a_session_are_one_branch(path: str, shared: bool):
+    branches = Branches(TODAY)
+    for number in range(MOST_BARREN):
+        branches.bore("http://example.com" + path.format(number), fruit=False)
+
+    assert (branches.judge("http://example.com" + path.format(9999)) is not None) == shared
+
+
 def test_a_branch_that_says_nothing_new_for_long_is_left_until_it_does():
     branches = Branches(TODAY)
     for n in range(MOST_BARREN):

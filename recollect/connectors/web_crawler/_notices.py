@@ -15,7 +15,7 @@ MOST_RECENT = 20
 """documents whose new texts are compared, and wait for that to be told"""
 _MOST_NOTICES = 5
 """of one crawl; their words are in its cursor"""
-_MOST_WORDS = 400
+_MOST_WORDS = 1_000
 """different ones in a notice"""
 _MOST_CHARACTERS = 20_000
 _TARGET = re.compile(r"\]\([^)\s]{0,2048}\)|https?://\S+")
@@ -78,8 +78,8 @@ class Notices:
         self._kept = kept
         """the same as JSON, for the cursor"""
         self._known = {
-            first: Wording(frozenset(words), frozenset(rest))
-            for first, (words, rest) in kept.items()
+            first: Wording(frozenset(words), frozenset(words) - frozenset(own))
+            for first, (words, own) in kept.items()
         }
         """the page that had a notice first → what it says"""
         self._recent: deque[tuple[str, Wording, str]] = deque(maxlen=MOST_RECENT)
@@ -104,7 +104,7 @@ class Notices:
         if len(formers) >= FEWEST and len(self._known) < _MOST_NOTICES:
             first, known, _ = same[0]
             self._known[first] = known
-            self._kept[first] = [sorted(known.words), sorted(known.rest)]
+            self._kept[first] = [sorted(known.words), sorted(known.words - known.rest)]
 
     def _first(self, wording: Wording | None) -> str | None:
         if wording is None:
