@@ -1,6 +1,7 @@
 """What tests share: one real PostgreSQL, a database per worker, an organisation per test."""
 
 import atexit
+import fcntl
 import gc
 import json
 import os
@@ -111,6 +112,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
     items[:] = [item for item in items if not left_out(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """The processes of a run in turn: the others find compiled what the first had to compile."""
+    with Path(__file__).open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
