@@ -1,8 +1,8 @@
 # Two commands do everything: `make run` and `make test`. Each creates .venv when it is absent.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-# Twice the cores of a small machine: for half of its time a test waits, for PostgreSQL or a process.
-JOBS ?= 4
+# One more than the cores of a small machine: some tests wait for time to pass. A fourth gains nothing.
+JOBS ?= 3
 # Without it each of the hundreds of processes that the tests start compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
