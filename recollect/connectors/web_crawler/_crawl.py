@@ -419,10 +419,10 @@ class Crawl:
         title = web.extracted.title
         version = version_of(text)
         print = fingerprint(text)
-        heard = self._notices.hear(page, text, title)
-        notice = heard.first
-        if heard.wording is not None and notice is not None:
-            self._ledger.hold(heard.wording, notice)
+        words = self._notices.read(page, text, title)
+        notice = words.first
+        if words.wording is not None and notice is not None:
+            self._ledger.hold(words.wording, notice)
             found = found if page.has_document else {}  # it may yet be a page of its own
         refusal = self._refusal_of_text(page, text, title, version, print, found, notice)
         if refusal is not None:
@@ -438,7 +438,7 @@ class Crawl:
         near = self._texts.nearest(page.url, print)
         written = None if print is None else print.hex()
         told = history(page, version, formerly, near, self._source.since)
-        extra = {**page.place(), **found, "metadata": metadata, "told": told, SKETCH: heard.sketch}
+        extra = {**page.place(), **found, "metadata": metadata, "told": told, SKETCH: words.sketch}
         if written is not None:
             extra["print"] = written
         self._texts.register(page.url, version, written)
@@ -455,12 +455,12 @@ class Crawl:
             text=text,
             detail=told,
         )
-        if heard.anew is None or not (notice or self._is_new):
+        if words.anew is None or not (notice or self._is_new):
             self._ledger.say(item)
             return
-        self._ledger.delay(item, heard.anew)
+        self._ledger.delay(item, words.anew)
         if notice is not None:
-            self._ledger.hold(heard.anew, notice)
+            self._ledger.hold(words.anew, notice)
 
     def _refusal_of_text(
         self,

@@ -90,8 +90,8 @@ class CrawlLedger:
         self._delayed.clear()
 
     def hold(self, wording: Wording, first: str) -> None:
-        """What was delayed with these words is a notice, which the page `first` had first: a
-        document takes it when another sync hears it, too."""
+        """What was delayed with this wording is a notice, found first on the page `first`: a
+        document takes it only when another sync says so, too."""
         delayed, self._delayed = self._delayed, deque()
         for item, words in delayed:
             if not words.is_as(wording):

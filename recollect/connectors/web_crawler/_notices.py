@@ -59,19 +59,21 @@ class PageWords(NamedTuple):
     """What a page says, as `Notices` see it."""
 
     sketch: str
+    """of all its words (`_texts.sketch`), for the next crawl"""
     wording: Wording | None
+    """None: it is too long for a notice, or mostly numbers"""
     anew: Wording | None
-    """the same, if its document says nothing like it"""
+    """the wording, if the document had a text of which less than half of the words are left"""
     first: str | None
-    """the page that had this text first, if it is a notice"""
+    """if the text is a notice: the page on which this crawl found it first"""
 
 
 class Notices:
-    """Texts that some pages have now, and had not before: each page had another.
+    """Finds notices: texts that several pages share now, though each had a text of its own before.
 
-    Numbers and what the address or the title says do not count, so that a login page that names
-    the page that was asked for, and the time, is found. Pages that were alike before, as those of
-    a shop, may change together.
+    Numbers do not count, nor do the words of a page's address and title: so it finds a login page
+    that names the page that was asked for, and the time. Pages that were alike before, such as
+    those of a shop, may change together.
     """
 
     def __init__(self, kept: dict[str, list[list[str]]]) -> None:
@@ -81,10 +83,11 @@ class Notices:
             first: Wording(frozenset(words), frozenset(words) - frozenset(own))
             for first, (words, own) in kept.items()
         }
-        """the page that had a notice first → what it says"""
+        """the page on which a notice was found first → what the notice says"""
         self._recent: deque[tuple[str, Wording, str]] = deque(maxlen=MOST_RECENT)
 
-    def hear(self, page: CrawlPage, text: str, title: str | None) -> PageWords:
+    def read(self, page: CrawlPage, text: str, title: str | None) -> PageWords:
+        """Compare what a page says with its former text and with other pages of this crawl."""
         told = sketch(text)
         wording = Wording.of(text, page.url, title)
         before = page.known.extra.get(SKETCH) if page.known and page.has_document else None
