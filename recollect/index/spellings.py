@@ -11,21 +11,21 @@ from heapq import merge
 MOST_PIECES = 4
 """of a word of letters and digits; with more it is a random key, not a name"""
 MOST_HYPHENS = 3
-"""in a name; with more it is a slug, which nobody writes as one word"""
+"""in a name; nobody writes a word with more of them, a slug, as one"""
 _CAPITAL = "[A-ZÀ-ÖØ-Þ]"
-_THOUSANDS = r"(?<=[0-9])[,'’](?=[0-9][0-9][0-9](?![0-9]))"  # noqa: RUF001 as word processors write it
-WITHIN = rf"(?:{_THOUSANDS}|(?<=\b{_CAPITAL})['’](?={_CAPITAL}))"  # noqa: RUF001 as above
+_THOUSANDS = r"(?<=[0-9])[,'\u2019](?=[0-9][0-9][0-9](?![0-9]))"
+WITHIN = rf"(?:{_THOUSANDS}|(?<=\b{_CAPITAL})['\u2019](?={_CAPITAL}))"
 """A sign between the thousands of a number, or behind the first letter of a name."""
 THOUSANDS = re.compile(_THOUSANDS)
 THIN_SPACE = re.compile("(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
 """between the thousands of a number; a usual space stands between two numbers as well"""
 _NUMBER = re.compile(
-    r"(?<![\w.,'’])[1-9][0-9]{0,2}"  # noqa: RUF001 as above
-    r"(?:(?:[,'’][0-9]{3})++(?:\.[0-9]++)?|(?:\.[0-9]{3})++)(?!\w)"  # noqa: RUF001 as above
+    r"(?<![\w.,'\u2019])[1-9][0-9]{0,2}"
+    r"(?:(?:[,'\u2019][0-9]{3})++(?:\.[0-9]++)?|(?:\.[0-9]{3})++)(?!\w)"
 )
 """With signs between its thousands, and a fraction. Points may be either: `1.234` is both."""
-_SIGNS = re.compile(r"[.,'’]")  # noqa: RUF001 as above
-_NAME = re.compile(rf"(?<!\w)({_CAPITAL})['’]({_CAPITAL}\w*+)")  # noqa: RUF001 as above
+_SIGNS = re.compile(r"[.,'\u2019]")
+_NAME = re.compile(rf"(?<!\w)({_CAPITAL})['\u2019]({_CAPITAL}\w*+)")
 _HYPHENED = re.compile(r"(?<!\w)(?=([^\W\d_]++)-([^\W\d_]++)(?!\w))")
 _LETTERS = re.compile(r"(?<![^\W\d_])[A-Za-z]++(?![^\W\d_])")
 _PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")

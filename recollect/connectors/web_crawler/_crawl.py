@@ -455,12 +455,13 @@ class Crawl:
             text=text,
             detail=told,
         )
-        if words.anew is None or not (notice or self._is_new):
+        # A crawl that was interrupted forgot what it had compared, and does not delay again.
+        if words.changed is None or not (notice or self._is_new):
             self._ledger.say(item)
             return
-        self._ledger.delay(item, words.anew)
+        self._ledger.delay(item, words.changed)
         if notice is not None:
-            self._ledger.hold(words.anew, notice)
+            self._ledger.hold(words.changed, notice)
 
     def _refusal_of_text(
         self,

@@ -62,7 +62,7 @@ class PageWords(NamedTuple):
     """of all its words (`_texts.sketch`), for the next crawl"""
     wording: Wording | None
     """None: it is too long for a notice, or mostly numbers"""
-    anew: Wording | None
+    changed: Wording | None
     """the wording, if the document had a text of which less than half of the words are left"""
     first: str | None
     """if the text is a notice: the page on which this crawl found it first"""
