@@ -387,9 +387,14 @@ def next_call_in(tx: Tx, id: ConnectionId, gap: timedelta) -> timedelta:
 
 def _claimed(tx: Tx, row: Mapping[str, Any]) -> SyncClaim:
     connection = read_row(row)
-    run = row["run"]
     wanted = row["wanted_by"]
     trigger = Trigger(wanted) if wanted else Trigger.CRON
+    # The statement that claims may have begun before whoever held the connection ended its run.
+    run = tx.execute(
+        "select id, trigger, status from sync_runs where connection_id = %s"
+        " order by started_at desc, id desc limit 1",
+        (connection.id,),
+    ).fetchone()
     if run is not None and run["status"] == "running":
         run_id, trigger = run["id"], Trigger(run["trigger"])
     else:

@@ -30,7 +30,7 @@ from recollect.model import ConnectionId, DocumentId, Plan, Scope, Tenant, rando
 from recollect.ops import purge
 from recollect.ops.purge import Purger
 from recollect.orgs import orgs, tags
-from recollect.sync import connections
+from recollect.sync import connection_queue, connections
 from recollect.sync.connections import SealedConnection
 from recollect.telemetry import metrics
 from recollect.worker import maintenance, processing, syncs, tag_merges
@@ -326,6 +326,30 @@ def test_syncs_outlive_all_of_them(ground: Ground, shelf: Shelf):
 
     with at_work(made.run, made.stop) as thread:
         survives(ground, thread, "connections", works)
+
+
+def test_a_claim_resumes_no_run_that_has_just_ended(ground: Ground, shelf: Shelf):
+    """A trigger ends it where another process would: after the statement began to look."""
+    ground.connect()
+    with ground.app.db.begin() as tx:
+        [first] = connection_queue.claim(tx, lease=timedelta(), limit=1)
+    ground.do(
+        "create function end_run() returns trigger language plpgsql as $$ begin"
+        " update sync_runs set status = 'failed', error_code = 'internal_error',"
+        " finished_at = now(); return null;"
+        " end $$"
+    )
+    ground.do(
+        "create trigger end_run before update on connections for each statement"
+        " execute function end_run()"
+    )
+
+    with ground.app.db.begin() as tx:
+        [second] = connection_queue.claim(tx, lease=timedelta(), limit=1)
+        counts = connection_queue.counted(tx, second)
+
+    assert second.run_id != first.run_id
+    assert counts.code is None
 
 
 def test_webhooks_outlive_all_of_them(ground: Ground, monkeypatch: pytest.MonkeyPatch):
