@@ -3,7 +3,7 @@
 A service with default settings and without a language model is started; the documents of each set
 are added to an organisation of their own, as a user adds them. Each question is asked by
 `POST /v3/search`, twice: with nothing but the question, which gives `rescored`, the order that
-users see; and with `limit` 50, whose passages carry their points by words (`lexical`) and by
+users see; and with `limit` 100, whose passages carry their points by words (`lexical`) and by
 meaning (`similarity`), so that the earlier steps can be told from that answer. `POST /v4/search`
 gives the order of passages, whichever document they are of. The earlier steps:
 
@@ -12,8 +12,8 @@ gives the order of passages, whichever document they are of. The earlier steps:
   before)
 - `weighted`: the sum of the standardised scores of both, with the weights of `search.ranking`
 
-The second answer shows at most ten passages of 50 documents, so the steps before the last are short
-of a passage now and then.
+The second answer shows the hundred best passages, at most ten of a document, and the best one of
+each of 100 documents, so the steps before the last are short of a passage now and then.
 
 Measures: hit@k, the share of questions whose answer, in whole, is shown among the passages of the
 first k documents, of which at most 8,000 characters count, document by document, so that one of ten
@@ -45,7 +45,7 @@ from recollect.search import ranking
 
 SIDE = 40
 """passages that each side of a step brings: as many as the service's own sides do"""
-ASKED_FOR = 50
+ASKED_FOR = 100
 """documents of the answer that shows the parts"""
 DOCUMENTS = 10
 """that a default answer shows"""

@@ -170,7 +170,7 @@ def cranfield(texts: Path, asked: Path, judgements: Path) -> Set:
     """
     numbered = {number: place for place, number in enumerate(_smart(texts))}
     sources = [
-        Source({"content": f"{parts['T']}\n\n{parts['W']}".strip() or number})
+        Source({"content": f"{parts.get('T', '')}\n\n{parts.get('W', '')}".strip() or number})
         for number, parts in _smart(texts).items()
     ]
     good: dict[int, list[Wanted]] = {}
@@ -195,12 +195,7 @@ def _smart(file: Path) -> dict[str, dict[str, str]]:
         _, *parts = re.split(r"^\.([A-Z])\s*$", rest, flags=re.M)
         pairs = zip(parts[::2], parts[1::2], strict=True)
         # Abstracts begin with their titles, which stand in a field of their own as well.
-        fields = {name: text.strip() for name, text in pairs}
-        title = fields.get("T", "")
-        found[str(int(number))] = {
-            "T": title,
-            "W": fields.get("W", "").removeprefix(title).strip(),
-        }
+        found[str(int(number))] = {name: text.strip() for name, text in pairs}
     return found
 
 

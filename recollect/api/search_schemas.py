@@ -30,7 +30,13 @@ class SearchRequest(RequestBody):
     model_config = example(q="When do we meet?", containerTags=["team:a"], limit=5)
 
     q: Annotated[Text, Field(max_length=10_000), AfterValidator(not_blank)]
-    limit: int = Field(default=10, ge=1, le=100)
+    limit: int = Field(
+        10,
+        ge=1,
+        le=100,
+        description="The most documents. Beside the best passage of each, as many of the best of"
+        " all are shown, and ten at least.",
+    )
     chunk_threshold: float = Field(0, ge=0, le=1, description="The least score of a passage.")
     document_threshold: float | None = Field(
         None, ge=0, le=1, description="The least score of a document, which is its best passage's."

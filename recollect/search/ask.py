@@ -158,13 +158,14 @@ class Asked:
 
     def ordered(self, hits: Sequence[Hit], query: Query) -> list[Hit]:
         """As many hits as the query asks for, in the order that search and reranker give together,
-        passages that say the same folded if it asks for that."""
+        with their best passages; those that say the same are folded if it asks for that."""
         ranked = self.reranked(hits)
-        return (fold(ranked) if query.fold else ranked)[: query.limit]
+        folded = fold(ranked) if query.fold else ranked
+        return hybrid.shortened(folded[: query.limit], query.limit)
 
     def reranked(self, hits: Sequence[Hit]) -> list[Hit]:
         """Hits in the order that search and reranker give together."""
-        first = hybrid.passages(hits)[: self.judged]
+        first = hybrid.passages(hits)[: self.judged] if self.judged else []
         scores = self.scores([chunk.text for _, chunk in first])
         if scores is None:
             return list(hits)

@@ -13,6 +13,8 @@ from recollect.search.candidates import Candidates, Placed, Query
 
 PER_DOCUMENT = 10
 """Chunks shown of one document."""
+LEAST_SHOWN = 10
+"""Chunks of all documents together that an answer shows even where it shows fewer documents."""
 TRIES = 3
 """How often a search begins again when documents change between finding and reading them, which
 they do where a transaction does not see one moment."""
@@ -90,6 +92,28 @@ def passages(hits: Sequence[Hit]) -> list[tuple[Document, HitChunk]]:
     all = [(hit.document, chunk) for hit in hits for chunk in hit.chunks]
     all.sort(key=lambda one: (-one[1].score, -one[1].parts.order))
     return sorted(all, key=lambda one: _behind(one[1]))
+
+
+def shortened(hits: Sequence[Hit], limit: int) -> list[Hit]:
+    """Each document with its best chunk, and those others that are among the `limit` best of all
+    documents, or among the `LEAST_SHOWN` best.
+
+    Ten weak chunks of the first document would stand before the best one of the second.
+    """
+    most = max(limit, LEAST_SHOWN)
+    if sum(len(hit.chunks) for hit in hits) <= most:
+        return list(hits)
+    best = {(document.id, chunk.position) for document, chunk in passages(hits)[:most]}
+    return [
+        replace(
+            hit,
+            chunks=[
+                hit.chunks[0],
+                *(c for c in hit.chunks[1:] if (hit.document.id, c.position) in best),
+            ],
+        )
+        for hit in hits
+    ]
 
 
 def rerank(

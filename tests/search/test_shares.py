@@ -5,6 +5,7 @@ from recollect.app import App
 from recollect.documents import NewDocument
 from recollect.model import DocumentId, Tenant, random_id
 from recollect.search import hybrid
+from recollect.search.ask import ask
 from recollect.search.hybrid import PER_DOCUMENT, Query
 from recollect.worker.processing import drain
 
@@ -26,6 +27,23 @@ def test_a_long_document_keeps_its_best_passages_where_others_fill_the_limit(
     assert {hit.document.id for hit in found[1:]} <= notes
     assert len(found[0].chunks) == PER_DOCUMENT
     assert {one.text for one in found[0].chunks} == {one.text for one in alone.chunks}
+
+
+def test_weak_passages_of_one_document_do_not_stand_before_the_best_of_another(
+    app: App, tenant: Tenant
+):
+    answering = "Herons nest in the reeds of the pond. " * 20
+    weak = [f"Page {n} tells of the heron, the kite, the owl. " * 18 for n in range(11)]
+    book = add(app, tenant, "\n\n".join([answering, *weak]))
+    notes = {add(app, tenant, f"{answering} Seen by walker {n}.") for n in range(9)}
+    drain(app)
+
+    answer = ask(app, tenant, Query("where herons nest", None))
+    of_book = ask(app, tenant, Query("where herons nest", None, limit=1), inside=book)
+
+    assert {hit.document.id for hit in answer.hits} == {book, *notes}
+    assert all("reeds" in chunk.text for hit in answer.hits for chunk in hit.chunks)
+    assert len(of_book.hits[0].chunks) == PER_DOCUMENT
 
 
 def add(app: App, tenant: Tenant, text: str) -> DocumentId:
