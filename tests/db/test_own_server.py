@@ -31,6 +31,7 @@ from recollect.documents import NewDocument
 from recollect.errors import DatabaseAway, SetupError
 from recollect.events.listener import Notice, watch
 from recollect.model import DocumentId, Plan, Tenant
+from recollect.ops.backup._catalogue import shapes
 from recollect.ops.backup._session import snapshot
 from recollect.orgs import orgs
 from tests.conftest import eventually, free_port
@@ -108,18 +109,44 @@ def test_an_encoding_that_does_not_keep_every_text_is_refused(
         migrate(url)
 
 
+@pytest.mark.parametrize("name", ["mine", "Mine"])
 def test_a_schema_that_the_url_names_is_that_of_all_sessions(
-    theirs: Callable[[LiteralString], str], postgres_url: str
+    theirs: Callable[[LiteralString], str], postgres_url: str, name: str
 ):
     url = theirs("")
     by_superuser(of_superuser(postgres_url, url), "create extension vector")
-    by_superuser(url, "create schema mine")
-    url = make_conninfo(url, options="-c search_path=mine,public")
+    by_superuser(url, "create schema {}", name)
+    url = make_conninfo(url, options=f'-c search_path="{name}",public')
     assert migrate(url)
     with Database(url, size=1) as database, database.begin() as tx:
         assert is_current(tx)
-        row = tx.execute("select to_regclass('mine.documents') is not null as there").fetchone()
-        assert row == {"there": True}
+        found = tx.execute("select schemaname from pg_tables where tablename = 'documents'")
+        assert found.fetchall() == [{"schemaname": name}]
+    with snapshot(url) as tx:
+        assert "documents" in [shape.name for shape in shapes(tx)]
+
+
+@pytest.mark.parametrize("path", ["{}, public", "{}, elsewhere", '"$user", public'])
+def test_no_empty_schema_is_made_beside_the_one_in_use(
+    theirs: Callable[[LiteralString], str], postgres_url: str, path: LiteralString
+):
+    """As where a job has a shorter URL than the service, or someone makes a schema of that name."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(admin, "create schema elsewhere")
+    by_superuser(admin, "create extension vector schema elsewhere")
+    by_superuser(admin, "grant usage on schema elsewhere to {}", ROLE)
+    used = make_conninfo(url, options="-c search_path=public,elsewhere")
+    migrate(used)
+    by_superuser(url, "create schema {}", ROLE)
+    by_superuser(url, "alter role current_user set search_path = " + path + ", elsewhere", ROLE)
+    with pytest.raises(SetupError, match=r"first, and its Recollect is in the schema public"):
+        migrate(url)
+    with psycopg.connect(admin) as session:
+        made = session.execute("select from pg_tables where schemaname = %s", (ROLE,)).fetchall()
+    assert not made
+    assert migrate(used) == []
+    assert migrate(make_conninfo(url, options=f"-c search_path={ROLE},elsewhere"))
 
 
 def shown(session: psycopg.Connection[Any], *settings: str) -> dict[str, str]:
