@@ -504,10 +504,12 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         citus.keep_apart(session)
         have_vectors(session)
         with permitted(session, "the list of migrations"):
-            session.execute(
-                "create table if not exists migrations"
-                " (name text primary key, applied_at timestamptz not null default now())"
-            )
+            here = "select to_regclass(quote_ident(current_schema()) || '.migrations')"
+            if session.execute(here).fetchone() == (None,):  # what takes no writes refuses it, too
+                session.execute(
+                    "create table migrations"
+                    " (name text primary key, applied_at timestamptz not null default now())"
+                )
         done = {row[0] for row in session.execute("select name from migrations").fetchall()}
         _refuse_newer(done)
         for name, script in scripts():

@@ -35,14 +35,30 @@ def check_server(session: psycopg.Connection[Any]) -> None:
             " let a superuser run, in this database: alter extension vector update"
         )
     forgets = cursor.execute(
-        "select name from pg_settings where name in ('fsync', 'synchronous_commit')"
-        " and setting = 'off'"
+        "select name, source, quote_ident(current_user), quote_ident(current_database())"
+        " from pg_settings where name in ('fsync', 'synchronous_commit') and setting = 'off'"
     ).fetchone()
     if forgets is not None:
+        name, source, role, database = forgets
         raise SetupError(
-            f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
-            f" what was acknowledged; set {forgets[0]} = on"
+            f"the database server has {name} = off: after a crash it would have forgotten what was"
+            f" acknowledged; {_undone(name, source, role, database)}"
         )
+
+
+def _undone(name: str, source: str, role: str, database: str) -> str:
+    """What ends a setting, which may not stand in the server's configuration."""
+    match source:
+        case "user":
+            return f"end it with: alter role {role} reset {name}"
+        case "database user":
+            return f"end it with: alter role {role} in database {database} reset {name}"
+        case "database":
+            return f"end it with: alter database {database} reset {name}"
+        case "client":
+            return "take it out of the options in RECOLLECT_DATABASE_URL"
+        case _:
+            return f"set {name} = on"
 
 
 def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:

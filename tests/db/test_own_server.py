@@ -126,6 +126,27 @@ def test_a_schema_that_the_url_names_is_that_of_all_sessions(
         assert "documents" in [shape.name for shape in shapes(tx)]
 
 
+@pytest.mark.parametrize(
+    "place", ["role {role}", "database {database}", "role {role} in database {database}"]
+)
+def test_who_is_told_that_commits_do_not_last_is_told_what_ends_it(
+    theirs: Callable[[LiteralString], str], postgres_url: str, place: LiteralString
+):
+    """The configuration of the server has nothing of it."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(admin, "create extension vector")
+    named = sql.SQL("alter " + place + " set synchronous_commit = off").format(
+        role=sql.Identifier(ROLE), database=sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    )
+    with psycopg.connect(admin, autocommit=True) as session:
+        session.execute(named)
+        with pytest.raises(SetupError, match="synchronous_commit = off") as refused:
+            migrate(url)
+        session.execute(str(refused.value).rpartition("end it with: ")[2].encode())
+    assert migrate(url)
+
+
 @pytest.mark.parametrize("path", ["{}, public", "{}, elsewhere", '"$user", public'])
 def test_no_empty_schema_is_made_beside_the_one_in_use(
     theirs: Callable[[LiteralString], str], postgres_url: str, path: LiteralString
