@@ -24,6 +24,7 @@ from recollect import documents
 from recollect.cli import app as cli
 from recollect.db import Database, is_current, migrate
 from recollect.db.embedded import Embedded
+from recollect.db.faults import judged
 from recollect.db.replicas import Replicated
 from recollect.db.server_check import are_apart
 from recollect.db.sessions import connect
@@ -254,6 +255,32 @@ def test_a_pool_tells_why_it_gets_no_connection(
         pytest.raises(DatabaseAway, match="password authentication failed"),
     ):
         database.ping()
+
+
+@pytest.mark.parametrize("limited", ["role {role}", "database {database}"])
+def test_who_finds_all_connections_taken_is_told_what_to_raise(
+    theirs: Callable[[LiteralString], str], postgres_url: str, limited: LiteralString
+):
+    url = theirs("")
+    limit = sql.SQL("alter " + limited + " connection limit 0").format(
+        role=sql.Identifier(ROLE), database=sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    )
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute(limit)
+    with pytest.raises(DatabaseAway, match=r"too many connections .*: raise its limit"):
+        migrate(url)
+    with (
+        Database(url, size=1, patience=timedelta(seconds=2)) as database,
+        pytest.raises(DatabaseAway, match=r"too many connections .*: raise its limit"),
+    ):
+        database.ping()
+
+
+@pytest.mark.parametrize(
+    "words", ["query_wait_timeout", "FATAL:  no more connections allowed (max_client_conn)"]
+)
+def test_the_words_of_a_pooler_that_is_full_come_with_what_to_raise(words: str):
+    assert "max_client_conn and default_pool_size" in str(judged(psycopg.OperationalError(words)))
 
 
 def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):
