@@ -7,11 +7,13 @@ supervisor starts it again.
 
 import random
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
+import structlog
 from structlog.typing import FilteringBoundLogger
 
 from recollect.errors import Contended, Transient, Unavailable
@@ -19,10 +21,13 @@ from recollect.log import trace
 
 BREATH = 1.0
 """Seconds of rest after a bug, so that a loop that is woken often does not spin."""
+QUIET = 60.0
 MOST_WRITES = 5
 """How often an outcome is written down whose transaction the database gives up each time."""
 
 T = TypeVar("T")
+_TOLD: dict[str, float] = {}
+"""What this process has told lately, and when."""
 
 
 def backoff(
@@ -51,16 +56,26 @@ class Loop(threading.Thread):
 def enduring(log: FilteringBoundLogger, stop: threading.Event | None = None) -> Generator[None]:
     """One round: trouble that passes is a warning, everything else a bug that is logged.
 
-    With `stop`, a bug is followed by a breath, unless it is time to end.
+    The same trouble is told once in `QUIET` seconds. With `stop`, a bug is followed by a breath,
+    unless it is time to end.
     """
     try:
         yield
     except Transient as error:
-        log.warning("waiting", code=error.code, error=str(error))
+        if _is_news(log, error):
+            log.warning("waiting", code=error.code, error=str(error))
     except Exception as error:  # noqa: BLE001 # the loop is for all, the bug for one
         tell_bug(log, error)
         if stop is not None:
             stop.wait(BREATH)
+
+
+def _is_news(log: FilteringBoundLogger, error: Transient) -> bool:
+    """Whether nobody has told the same for a while; a database may be away for hours."""
+    trouble, now = f"{structlog.get_context(log.bind())} {error}", time.monotonic()
+    for told in [one for one, moment in list(_TOLD.items()) if now - moment >= QUIET]:
+        _TOLD.pop(told, None)
+    return _TOLD.setdefault(trouble, now) == now
 
 
 def settled(

@@ -36,6 +36,8 @@ LONGEST_PATH = 200
 """Characters of it that are looked at."""
 ONE_PART = "a file is one part of a form: in JavaScript a File, a stream, or toFile(buffer, name)"
 """The published client for JavaScript sends each byte of a Buffer as a field of its own."""
+RPC_ERROR = -32603
+"""The one code of JSON-RPC by which no client goes on in another way."""
 ErrorPage = Callable[[Request, int, str, str | None, dict[str, str] | None], Response]
 _NO_OBJECT = ("model_attributes_type", "dict_type", "model_type", "missing")
 
@@ -132,11 +134,15 @@ def answer(
     issues: Sequence[Issue] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """As JSON; below the console, where a person reads it, as a page."""
+    """As JSON; below the console, where a person reads it, as a page; at /mcp as JSON-RPC, of which
+    assistants show the message, and of nothing else."""
     path = request.scope["path"].removeprefix(request.scope["root_path"])
     page: ErrorPage | None = request.app.state.error_page
     if page is not None and (path + "/").startswith("/console/"):
         return page(request, status, message, details, headers)
+    if path == "/mcp" and request.method == "POST":
+        fault = {"code": RPC_ERROR, "message": f"{message}: {details}" if details else message}
+        return JSONResponse({"jsonrpc": "2.0", "id": None, "error": fault}, status, headers)
     body: dict[str, Any] = {"error": message}
     if details is not None:
         body["details"] = details

@@ -78,7 +78,7 @@ def backup(
             )
             if AUDITED in made.manifest.migrations:  # a backup changes no older schema
                 audit.act(audit.CLI)
-                with Database(url, size=1) as db, db.begin() as tx:
+                with _recorded(), Database(url, size=1) as db, db.begin() as tx:
                     audit.record(tx, "backup.made", with_key=bool(secrets))
     manifest = made.manifest
     if as_json:
@@ -252,7 +252,8 @@ def export(
             bundle = backups.export(
                 url, open_blobs(config.blobs, used=True), folder, org=org, tags=only, tell=show
             )
-            _record(url, "export.made", org, bundle.documents)
+            with _recorded():
+                _record(url, "export.made", org, bundle.documents)
     if as_json:
         echo_json(
             {
@@ -354,6 +355,16 @@ def bring(
         tell(f"waiting for a worker: {brought.queued} of the added")
     if brought.conflicts:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _recorded() -> Generator[None]:
+    """For the row of what is complete: a database that takes no writes, or whose disk is full, is
+    one to save."""
+    try:
+        yield
+    except Unavailable as error:
+        tell(f"it is complete, and not in the audit log: {error}")
 
 
 def _record(url: str, action: str, org: str, documents: int | None) -> None:

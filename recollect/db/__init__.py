@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from recollect import log, loop
 from recollect.db import citus
-from recollect.db.faults import first_line, judged, judging
+from recollect.db.faults import first_line, judged, judging, why_away
 from recollect.db.server_check import check_pooler, check_server, have_vectors, permitted
 from recollect.db.sessions import CONNECT_TIMEOUT, PooledSession, bound, connect, line, settle
 from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
@@ -413,7 +413,7 @@ class Database:
                 return self._pool.getconn(min(ASK_AGAIN, self._patience))
             except PoolTimeout as error:
                 if time.monotonic() > give_up:
-                    why = f": {first_line(self._refusal)}" if self._refusal else ""
+                    why = f": {why_away(self._refusal)}" if self._refusal else ""
                     raise DatabaseAway(f"{DATABASE_AWAY}{why}") from error
             except PoolClosed as error:
                 raise judged(error) from error
@@ -504,10 +504,12 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
         citus.keep_apart(session)
         have_vectors(session)
         with permitted(session, "the list of migrations"):
-            session.execute(
-                "create table if not exists migrations"
-                " (name text primary key, applied_at timestamptz not null default now())"
-            )
+            here = "select to_regclass(quote_ident(current_schema()) || '.migrations')"
+            if session.execute(here).fetchone() == (None,):  # what takes no writes refuses it, too
+                session.execute(
+                    "create table migrations"
+                    " (name text primary key, applied_at timestamptz not null default now())"
+                )
         done = {row[0] for row in session.execute("select name from migrations").fetchall()}
         _refuse_newer(done)
         for name, script in scripts():

@@ -36,6 +36,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import PGconn, Ping
 
 from recollect import log
 from recollect.config import Config
@@ -57,7 +58,7 @@ from recollect.db._server_process import (
 from recollect.db.faults import judging
 from recollect.db.server_roles import HAND_OVER, SERVICE, SUPERUSER
 from recollect.db.sessions import check_url
-from recollect.errors import SetupError, Unavailable
+from recollect.errors import DatabaseAway, SetupError, Unavailable
 
 LOG = log.get("postgres")
 START_TIMEOUT = 60.0
@@ -265,7 +266,7 @@ class Embedded:
 
             # It may be starting, recovering, or shutting down.
             if not wait_until(lambda: cleared() or self._answers(), START_TIMEOUT):
-                raise Unavailable(f"PostgreSQL cannot be started: {obstacles[0]}")
+                raise DatabaseAway(f"PostgreSQL cannot be started: {obstacles[0]}")
             if obstacles[0] is not None:
                 return
             self._forget_files()
@@ -353,7 +354,10 @@ class Embedded:
         return ["-c", "listen_addresses=127.0.0.1", "-c", f"port={self.port}"]
 
     def _answers(self) -> bool:
-        return _opens(make_conninfo(self.superuser_url, dbname="postgres"))
+        """Whether it takes connections, or refuses them for good, as where its disk is full: then
+        `prepare` says why."""
+        url = make_conninfo(self.superuser_url, dbname="postgres")
+        return _opens(url) or (self._postmaster() is not None and _refuses(url))
 
     def prepare(self, database: str) -> str:
         """Make a database of the service if there is none; returns its connection string.
@@ -545,6 +549,12 @@ def _opens(url: str) -> bool:
     except (psycopg.OperationalError, OSError):
         return False
     return True
+
+
+def _refuses(url: str) -> bool:
+    """Whether a server answers there, and is neither starting nor about to end."""
+    asked = make_conninfo(url, connect_timeout=CONNECT_TIMEOUT)
+    return PGconn.ping(asked.encode()) == Ping.OK
 
 
 def _lock_file(path: Path) -> IO[str]:

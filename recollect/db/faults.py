@@ -48,6 +48,14 @@ _CONTENDED = ("40", "53400", "55P03", "57014", "25P03", "25P04")
 _REFUSED = ("22", "23514", "54")
 _LOST = ("connection", "postmaster was shut down")
 """What Citus says, as of an error inside, where one of its servers is gone."""
+_TAKEN = (
+    "too many clients",
+    "too many connections",
+    "remaining connection slots",
+    "max_client_conn",
+    "query_wait_timeout",
+)
+"""What PostgreSQL and PgBouncer say that have no connection left, as a rule without SQLSTATE."""
 _DISK_FULL = "53100"
 _READ_ONLY = "25006"
 _TELLING = ("23514", "54")
@@ -65,7 +73,7 @@ def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
         return DatabaseAway(away)
     if state is None:
         if isinstance(error, psycopg.OperationalError):
-            return DatabaseAway(f"{away}: {first_line(error)}")
+            return DatabaseAway(f"{away}: {why_away(error)}")
         if isinstance(error, psycopg.DataError):  # found by the client, such as a NUL in a text
             return Refused(f"the database cannot keep a value of it ({type(error).__name__})")
         return error
@@ -81,7 +89,7 @@ def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
     if state == _READ_ONLY:
         return Unavailable(f"the database takes no writes: {first_line(error)}", code=READ_ONLY)
     if state.startswith(_OUTAGE):
-        return DatabaseAway(f"{away}: {first_line(error)}")
+        return DatabaseAway(f"{away}: {why_away(error)}")
     if state.startswith(_REFUSED):
         told = f": {error.diag.message_primary}" if state.startswith(_TELLING) else ""
         return Refused(f"the database cannot keep or compare a value of it ({name}){told}")
@@ -98,6 +106,18 @@ def judging(away: str = DATABASE_AWAY) -> Generator[None]:
         if raised is error:
             raise
         raise raised from error
+
+
+def why_away(error: psycopg.Error) -> str:
+    """The server's words, and what to do where they name a limit."""
+    words = first_line(error)
+    if not any(sign in words for sign in _TAKEN):
+        return words
+    return (
+        f"{words}; it, or the pooler before it, has no connection left: raise its limit"
+        " (max_connections, that of the role or the database; of PgBouncer max_client_conn and"
+        " default_pool_size) to what docs/scale.md says"
+    )
 
 
 def first_line(error: Exception) -> str:

@@ -20,6 +20,7 @@ def check_server(session: psycopg.Connection[Any]) -> None:
             f"PostgreSQL {session.info.server_version // 10000} is too old; 15 or later is needed"
         )
     _check_encoding(session)
+    _check_schema(session)
     row = cursor.execute(
         "select default_version, installed_version from pg_available_extensions"
         " where name = 'vector'"
@@ -34,14 +35,30 @@ def check_server(session: psycopg.Connection[Any]) -> None:
             " let a superuser run, in this database: alter extension vector update"
         )
     forgets = cursor.execute(
-        "select name from pg_settings where name in ('fsync', 'synchronous_commit')"
-        " and setting = 'off'"
+        "select name, source, quote_ident(current_user), quote_ident(current_database())"
+        " from pg_settings where name in ('fsync', 'synchronous_commit') and setting = 'off'"
     ).fetchone()
     if forgets is not None:
+        name, source, role, database = forgets
         raise SetupError(
-            f"the database server has {forgets[0]} = off: after a crash it would have forgotten"
-            f" what was acknowledged; set {forgets[0]} = on"
+            f"the database server has {name} = off: after a crash it would have forgotten what was"
+            f" acknowledged; {_undone(name, source, role, database)}"
         )
+
+
+def _undone(name: str, source: str, role: str, database: str) -> str:
+    """What ends a setting, which may not stand in the server's configuration."""
+    match source:
+        case "user":
+            return f"end it with: alter role {role} reset {name}"
+        case "database user":
+            return f"end it with: alter role {role} in database {database} reset {name}"
+        case "database":
+            return f"end it with: alter database {database} reset {name}"
+        case "client":
+            return "take it out of the options in RECOLLECT_DATABASE_URL"
+        case _:
+            return f"set {name} = on"
 
 
 def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
@@ -102,6 +119,33 @@ def have_vectors(session: psycopg.Connection[Any]) -> None:
             f"the extension vector is in the schema {row[0]}, where the role {role} does not look;"
             f' allow it to with: grant usage on schema {row[0]} to "{role}"; alter role "{role}" in'
             f' database "{database}" set search_path = "$user", public, {row[0]}'
+        )
+
+
+def _check_schema(session: psycopg.Connection[Any]) -> None:
+    """Raises SetupError where the sessions look first into a schema that has no Recollect, and the
+    role has one in another schema: an empty one would be made beside it. A URL that names a schema
+    may make another."""
+    row = (
+        session.cursor(row_factory=tuple_row)
+        .execute(
+            "select quote_ident(current_schema()), quote_ident(nspname) from pg_class c"
+            " join pg_namespace n on n.oid = c.relnamespace"
+            " join pg_settings s on s.name = 'search_path' and s.source <> 'client'"
+            " where c.relname = 'migrations' and c.relowner = current_user::regrole"
+            " and exists (select from pg_class where relnamespace = n.oid and relname = 'orgs')"
+            " and not exists (select from pg_class where relname = 'migrations'"
+            "  and relnamespace = quote_ident(current_schema())::regnamespace)"
+            " order by 2"
+        )
+        .fetchone()
+    )
+    if row is not None:
+        here, there = row
+        raise SetupError(
+            f"the role {session.info.user} looks into the schema {here} first, and its Recollect is"
+            f" in the schema {there}; end RECOLLECT_DATABASE_URL with"
+            f" ?options=-csearch_path%3D{there},public (after other options with & instead of ?)"
         )
 
 

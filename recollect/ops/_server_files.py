@@ -47,7 +47,7 @@ def renew_statistics(session: Tx, keeper: Tx, left: list[str]) -> None:
             elif found["rolsuper"]:
                 session.execute(
                     "delete from pg_statistic s using pg_class c where c.oid = s.starelid"
-                    " and c.relnamespace = current_schema()::regnamespace"
+                    " and c.relnamespace = quote_ident(current_schema())::regnamespace"
                 )
             else:
                 left.append("statistics of columns that are empty now: the server's superuser")

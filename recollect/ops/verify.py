@@ -445,7 +445,7 @@ from pg_constraint k
 join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1]
 join pg_attribute b on b.attrelid = k.confrelid and b.attnum = k.confkey[1]
 where k.contype = 'f' and cardinality(k.conkey) = 1
-  and k.connamespace = current_schema()::regnamespace
+  and k.connamespace = quote_ident(current_schema())::regnamespace
 order by 1
 """
 

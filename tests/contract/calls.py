@@ -52,18 +52,23 @@ def found(http: httpx.Client, q: str, **query: Any) -> list[dict[str, Any]]:
 
 
 def refused(answer: httpx.Response, status: int, about: str = "") -> dict[str, Any]:
-    """An error of the contract's shape, with `about` in its text."""
+    """An error of the contract's shape, or of JSON-RPC's at /mcp, with `about` in its text."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-request-id"]
     body = answer.json()
+    assert about in answer.text
+    if answer.request.url.path.rstrip("/").endswith("/mcp") and "jsonrpc" in body:
+        assert set(body) == {"jsonrpc", "id", "error"}
+        assert body["id"] is None
+        assert body["error"]["message"]
+        return body
     assert isinstance(body["error"], str)
     assert body["error"]
     assert set(body) <= {"error", "details", "issues"}
     assert isinstance(body.get("details", ""), str)
     for issue in body.get("issues", []):
         assert set(issue) == {"path", "message"}
-    assert about in answer.text
     return body
 
 

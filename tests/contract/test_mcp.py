@@ -564,6 +564,20 @@ def test_the_door_asks_for_a_key(with_key: Callable[[str], httpx.Client]) -> Non
         refused(answer, 401, "Unauthorized")
 
 
+def test_an_assistant_shows_why_the_door_is_shut(
+    live_url: str, client: httpx.Client, db: Database, org: Org
+) -> None:
+    """It shows the message of JSON-RPC: of any other body, "Server returned an error response"."""
+    with db.begin() as tx:
+        _, few = orgs.create_key(tx, org.id, limit=Limit(1, timedelta(hours=1)))
+    client.get("/v3/documents/absent", headers={"Authorization": f"Bearer {few}"})
+    for key, why in (("sm_nobody", "Unauthorized"), (few, "try again in")):
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(MCPError, match=why), allow_unwrapped=True, flatten_subgroups=True
+        ):
+            talk(partial(over_http, live_url, key), lambda assistant: assistant.list_tools())
+
+
 def test_pages_of_strangers_are_turned_away(client: httpx.Client) -> None:
     def came(**headers: str) -> httpx.Response:
         return client.post("/mcp", json=HELLO, headers={**ACCEPT, **headers})

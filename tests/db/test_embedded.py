@@ -24,7 +24,7 @@ from recollect.db._server_memory import memory_limit, sized
 from recollect.db._server_process import process_of as _process
 from recollect.db._server_process import processes as _processes
 from recollect.db.embedded import Embedded, database
-from recollect.errors import SetupError, Unavailable
+from recollect.errors import DatabaseAway, SetupError, Unavailable
 from tests.conftest import eventually
 
 
@@ -67,6 +67,23 @@ def test_a_folder_may_have_any_name(short_tmp: Path, name: str):
         with psycopg.connect(server.ensure()) as session:
             assert session.execute("select 1").fetchone() == (1,)
     finally:
+        server.stop()
+
+
+def test_a_server_that_refuses_connections_is_not_started_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As where its disk is full. It was waited for in vain, and then said not to answer."""
+    server = Embedded(folder)
+    try:
+        server.ensure()
+        with psycopg.connect(server.superuser_url, autocommit=True) as session:
+            session.execute("update pg_database set datallowconn = false where datname='postgres'")
+        monkeypatch.setattr(embedded, "START_TIMEOUT", 0)
+        with pytest.raises(DatabaseAway, match='"postgres" is not currently accepting connections'):
+            Embedded(folder).ensure()
+    finally:
+        monkeypatch.undo()
         server.stop()
 
 

@@ -24,6 +24,7 @@ from recollect import documents
 from recollect.cli import app as cli
 from recollect.db import Database, is_current, migrate
 from recollect.db.embedded import Embedded
+from recollect.db.faults import judged
 from recollect.db.replicas import Replicated
 from recollect.db.server_check import are_apart
 from recollect.db.sessions import connect
@@ -31,6 +32,7 @@ from recollect.documents import NewDocument
 from recollect.errors import DatabaseAway, SetupError
 from recollect.events.listener import Notice, watch
 from recollect.model import DocumentId, Plan, Tenant
+from recollect.ops.backup._catalogue import shapes
 from recollect.ops.backup._session import snapshot
 from recollect.orgs import orgs
 from tests.conftest import eventually, free_port
@@ -108,18 +110,65 @@ def test_an_encoding_that_does_not_keep_every_text_is_refused(
         migrate(url)
 
 
+@pytest.mark.parametrize("name", ["mine", "Mine"])
 def test_a_schema_that_the_url_names_is_that_of_all_sessions(
-    theirs: Callable[[LiteralString], str], postgres_url: str
+    theirs: Callable[[LiteralString], str], postgres_url: str, name: str
 ):
     url = theirs("")
     by_superuser(of_superuser(postgres_url, url), "create extension vector")
-    by_superuser(url, "create schema mine")
-    url = make_conninfo(url, options="-c search_path=mine,public")
+    by_superuser(url, "create schema {}", name)
+    url = make_conninfo(url, options=f'-c search_path="{name}",public')
     assert migrate(url)
     with Database(url, size=1) as database, database.begin() as tx:
         assert is_current(tx)
-        row = tx.execute("select to_regclass('mine.documents') is not null as there").fetchone()
-        assert row == {"there": True}
+        found = tx.execute("select schemaname from pg_tables where tablename = 'documents'")
+        assert found.fetchall() == [{"schemaname": name}]
+    with snapshot(url) as tx:
+        assert "documents" in [shape.name for shape in shapes(tx)]
+
+
+@pytest.mark.parametrize(
+    "place", ["role {role}", "database {database}", "role {role} in database {database}"]
+)
+def test_who_is_told_that_commits_do_not_last_is_told_what_ends_it(
+    theirs: Callable[[LiteralString], str], postgres_url: str, place: LiteralString
+):
+    """The configuration of the server has nothing of it."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(admin, "create extension vector")
+    named = sql.SQL("alter " + place + " set synchronous_commit = off").format(
+        role=sql.Identifier(ROLE), database=sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    )
+    with psycopg.connect(admin, autocommit=True) as session:
+        session.execute(named)
+        with pytest.raises(SetupError, match="synchronous_commit = off") as refused:
+            migrate(url)
+        session.execute(str(refused.value).rpartition("end it with: ")[2].encode())
+    assert migrate(url)
+
+
+@pytest.mark.parametrize("path", ["{}, public", "{}, elsewhere", '"$user", public'])
+def test_no_empty_schema_is_made_beside_the_one_in_use(
+    theirs: Callable[[LiteralString], str], postgres_url: str, path: LiteralString
+):
+    """As where a job has a shorter URL than the service, or someone makes a schema of that name."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(admin, "create schema elsewhere")
+    by_superuser(admin, "create extension vector schema elsewhere")
+    by_superuser(admin, "grant usage on schema elsewhere to {}", ROLE)
+    used = make_conninfo(url, options="-c search_path=public,elsewhere")
+    migrate(used)
+    by_superuser(url, "create schema {}", ROLE)
+    by_superuser(url, "alter role current_user set search_path = " + path + ", elsewhere", ROLE)
+    with pytest.raises(SetupError, match=r"first, and its Recollect is in the schema public"):
+        migrate(url)
+    with psycopg.connect(admin) as session:
+        made = session.execute("select from pg_tables where schemaname = %s", (ROLE,)).fetchall()
+    assert not made
+    assert migrate(used) == []
+    assert migrate(make_conninfo(url, options=f"-c search_path={ROLE},elsewhere"))
 
 
 def shown(session: psycopg.Connection[Any], *settings: str) -> dict[str, str]:
@@ -206,6 +255,32 @@ def test_a_pool_tells_why_it_gets_no_connection(
         pytest.raises(DatabaseAway, match="password authentication failed"),
     ):
         database.ping()
+
+
+@pytest.mark.parametrize("limited", ["role {role}", "database {database}"])
+def test_who_finds_all_connections_taken_is_told_what_to_raise(
+    theirs: Callable[[LiteralString], str], postgres_url: str, limited: LiteralString
+):
+    url = theirs("")
+    limit = sql.SQL("alter " + limited + " connection limit 0").format(
+        role=sql.Identifier(ROLE), database=sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    )
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute(limit)
+    with pytest.raises(DatabaseAway, match=r"too many connections .*: raise its limit"):
+        migrate(url)
+    with (
+        Database(url, size=1, patience=timedelta(seconds=2)) as database,
+        pytest.raises(DatabaseAway, match=r"too many connections .*: raise its limit"),
+    ):
+        database.ping()
+
+
+@pytest.mark.parametrize(
+    "words", ["query_wait_timeout", "FATAL:  no more connections allowed (max_client_conn)"]
+)
+def test_the_words_of_a_pooler_that_is_full_come_with_what_to_raise(words: str):
+    assert "max_client_conn and default_pool_size" in str(judged(psycopg.OperationalError(words)))
 
 
 def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):

@@ -33,6 +33,7 @@ from recollect.config import Config
 from recollect.db import MIGRATION_LOCK, Database, machines, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import (
+    NO_WRITES,
     AuthenticationError,
     NotFoundError,
     SetupError,
@@ -1206,6 +1207,7 @@ def test_doctor_leaves_the_schema_of_an_older_version_as_it_is(
     assert newest == [{"name": "0010_turns"}]
 
 
+MAKING = ("backup", "export")
 ON_THE_DATABASE = [
     ["verify"],
     ["purge", "--now"],
@@ -1236,6 +1238,32 @@ def test_only_the_start_of_a_service_takes_the_way_back_to_an_older_version(
     assert "the database was written by an older Recollect" in told
     newest = rows(url, "select max(name) as name from migrations")
     assert newest == [{"name": "0010_turns"}]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["backup", "b.zip"], ["export", "bundle"], ["verify"], ["audit"]],
+    ids=lambda words: words[0],
+)
+def test_a_database_that_takes_no_writes_can_be_saved_and_looked_at(
+    command: list[str], terminal: Terminal, new_place: Callable[..., App], tmp_path: Path
+) -> None:
+    """A provider makes it so when its disk is nearly full."""
+    app = new_place()
+    tenant = new_org(app, "default")
+    add(app, tenant, story(1))
+    drain(app)
+    url = make_conninfo(url_of(app), options="-c default_transaction_read_only=on")
+    given = {"RECOLLECT_DATABASE_URL": url, "RECOLLECT_DATA_DIR": str(app.config.data_dir)}
+    done = terminal.run(command[0], *(str(tmp_path / name) for name in command[1:]), **given)
+
+    assert done.code == 0, done.err
+    assert ("not in the audit log: the database takes no writes" in done.err) == (
+        command[0] in MAKING
+    )
+    told = terminal.run("doctor", **given)
+    assert told.code == 1
+    assert NO_WRITES in told.out
 
 
 @pytest.mark.parametrize("command", ON_THE_DATABASE, ids=lambda words: words[0])

@@ -15,7 +15,8 @@ from recollect.ops.backup._archive import Column
 from recollect.ops.backup._archive import Sequence as Counter
 
 _OURS = (
-    "{0}.relnamespace = current_schema()::regnamespace and not exists (select from pg_depend x"
+    "{0}.relnamespace = quote_ident(current_schema())::regnamespace"
+    " and not exists (select from pg_depend x"
     " where x.classid = 'pg_class'::regclass and x.objid = {0}.oid and x.deptype = 'e')"
 )
 
@@ -90,11 +91,11 @@ def drop_all(tx: Tx) -> None:
             " union all select format('drop sequence if exists %%I cascade', c.relname)"
             " from pg_class c where c.relkind = 'S' and {ours}"
             " union all select format('drop routine if exists %%s cascade', p.oid::regprocedure)"
-            " from pg_proc p where p.pronamespace = current_schema()::regnamespace"
+            " from pg_proc p where p.pronamespace = quote_ident(current_schema())::regnamespace"
             "  and not exists (select from pg_depend x where x.classid = 'pg_proc'::regclass"
             "   and x.objid = p.oid and x.deptype = 'e')"
             " union all select format('drop type if exists %%s cascade', t.oid::regtype)"
-            " from pg_type t where t.typnamespace = current_schema()::regnamespace"
+            " from pg_type t where t.typnamespace = quote_ident(current_schema())::regnamespace"
             "  and t.typtype in ('e', 'd')"
             "  and not exists (select from pg_depend x where x.classid = 'pg_type'::regclass"
             "   and x.objid = t.oid and x.deptype = 'e')"
