@@ -376,11 +376,13 @@ def _remembered(row: Mapping[str, Any]) -> Remembered:
         branch=row["branch"],
         document_id=row["document_id"],
         seen_at=row["seen_at"],
+        missing_at=row["missing_at"],
     )
 
 
 def _from_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "seen_at": datetime.fromisoformat(row["seen_at"])}
+    times = ("seen_at", "missing_at")
+    return {**row, **{one: datetime.fromisoformat(row[one]) for one in times if row[one]}}
 
 
 def row_of(tx: Tx, claim: SyncClaim, id: str) -> dict[str, Any] | None:
