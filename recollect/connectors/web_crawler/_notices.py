@@ -19,12 +19,13 @@ from recollect.connectors.web_crawler._texts import (
 
 FEWEST = 3
 """pages that had different texts and take the same one, before that means anything"""
-MOST_RECENT = 20
-"""documents whose new texts are compared, and wait for that to be told"""
+MOST_RECENT = 50
+"""documents whose new texts are compared, and wait for that to be told: those of 24 languages in
+turn show two notices of each, and a third of one"""
 _MOST_WORDS = 1_000
 """different ones in a notice"""
-_MOST_KEPT = 5_000
-"""words of all notices of one crawl, which are in its cursor"""
+_MOST_KEPT = 100_000
+"""characters of all notices of one crawl, which are in its cursor"""
 _MOST_CHARACTERS = 20_000
 _TARGET = re.compile(r"\]\([^)\s]{0,2048}\)|https?://\S+")
 _ASCII = re.compile(r"[!-~]+")
@@ -103,6 +104,7 @@ class Notices:
             for first, (words, own) in kept.items()
         }
         """the page on which a notice was found first → what the notice says"""
+        self._size = sum(len(url) + sum(map(len, one.words)) for url, one in self._known.items())
         self._recent: deque[tuple[str, Wording, str]] = deque(maxlen=MOST_RECENT)
 
     def read(self, page: CrawlPage, text: str, title: str | None) -> PageWords:
@@ -125,8 +127,9 @@ class Notices:
             if not any(are_alike(former, one) for one in formers):
                 formers.append(former)
         first, known, _ = same[0]
-        kept = sum(len(one.words) for one in self._known.values())
-        if len(formers) >= FEWEST and kept + len(known.words) <= _MOST_KEPT:
+        size = len(first) + sum(map(len, known.words))
+        if len(formers) >= FEWEST and self._size + size <= _MOST_KEPT:
+            self._size += size
             self._known[first] = known
             self._kept[first] = [sorted(known.words), sorted(known.words - known.rest)]
 
