@@ -288,9 +288,10 @@ def test_what_waits_for_another_crawl_says_so(
     crawling(eager, connection)
     asked = f"/v3/connections/{connection.id}/items"
 
-    [told] = client.get(asked, params={"id": site.url("/a")}).json()["items"]
+    [told] = client.get(asked, params={"verdict": "waits"}).json()["items"]
 
-    assert told["verdict"] == "document"
+    assert (told["id"], told["verdict"]) == (site.url("/a"), "document")
+    assert client.get(asked, params={"id": site.url("/a")}).json()["items"] == [told]
     since, _, what = told["detail"].partition(" for another sync that finds the same: ")
     assert (since[:12], what) == ("waits since ", site.url("/login"))
     with eager.db.begin() as tx:
