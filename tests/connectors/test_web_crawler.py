@@ -1,6 +1,7 @@
 """The web crawler over a real site on loopback: what it takes, leaves and remembers."""
 
 import base64
+import random
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.web_crawler import WebCrawler, _addresses, _crawl
-from recollect.connectors.web_crawler._texts import NEAR, fingerprint
+from recollect.connectors.web_crawler._texts import NEAR, fingerprint, word_hashes
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, Permanent, Transient
 from recollect.extract import Sandbox
 from recollect.fetch import Fetched, Fetcher, FetchLimits
@@ -2032,6 +2033,12 @@ def test_notices_in_many_languages_are_all_held(site: Site, source: MemorySource
 
     assert trouble.message.startswith("96 of 97 pages")
     assert {id: item.version for id, item in source.items.items()} == before
+
+
+def test_of_a_hostile_page_a_bounded_number_of_words_is_kept_in_mind():
+    characters = random.Random(1).choices(range(0x4E00, 0x9FFF), k=500_000)
+
+    assert len(word_hashes("".join(map(chr, characters)))) <= 200_000
 
 
 def test_a_banner_longer_than_the_pages_is_no_notice(site: Site, source: MemorySource):

@@ -81,6 +81,8 @@ def are_near(one: bytes | None, other: bytes | None) -> bool:
 
 _SKETCHED = 16
 """hashes of words in a sketch"""
+_MOST_HASHED = 200_000
+"""characters of a text; all of a hostile page's would take hundreds of megabytes"""
 
 # Thai, Lao, Myanmar, Khmer, Kana and Han are written without spaces, so that words do not show.
 UNSPACED = re.compile(
@@ -96,7 +98,7 @@ def pairs(run: str) -> Iterator[str]:
 
 def word_hashes(text: str) -> set[int]:
     words: set[str] = set()
-    for token in set(UNSPACED.sub(r" \g<0> ", text.lower()).split()):
+    for token in set(UNSPACED.sub(r" \g<0> ", text[:_MOST_HASHED].lower()).split()):
         words |= set(pairs(token)) if UNSPACED.match(token) and len(token) > 1 else {token}
     return {zlib.crc32(word.encode()) for word in words}
 
