@@ -249,6 +249,16 @@ class Remembered:
     document_id: DocumentId | None
     seen_at: datetime
     """when a sync last said something of it"""
+    missing_at: datetime | None = None
+    """since when its document waits for another sync to say that it goes or changes"""
+
+    @property
+    def why(self) -> str | None:
+        """The detail, for people."""
+        if self.missing_at is None or self.document_id is None:
+            return self.detail
+        since = f"waits since {self.missing_at:%Y-%m-%d} for another sync that finds the same"
+        return since if self.detail is None else f"{since}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -364,7 +364,7 @@ class ItemOut(Wire):
         return cls(
             id=item.id,
             verdict=item.verdict,
-            detail=item.detail,
+            detail=item.why,
             title=item.title,
             url=item.url,
             document_id=item.document_id,

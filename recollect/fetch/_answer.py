@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from recollect.errors import Permanent, Transient
 
-PASSING = frozenset({202, 408, 425, 429})
+PASSING = frozenset({202, 206, 408, 425, 429})
 """statuses that are worth another try; so are all of 500 to 599"""
 LONGEST_WAIT = timedelta(hours=24)
 """a longer wait counts as a mistake, and becomes `LESSER_WAIT`"""

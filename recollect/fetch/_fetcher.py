@@ -340,8 +340,9 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                 raise Permanent(f"redirect ({status}) to nowhere", code="bad_redirect")
             return as_text(locations.pop())
         unchanged = status == 304 and conditional
-        # 202 promises an answer; firewalls send it with a check whether this is a browser.
-        if not (200 <= status < 300 or unchanged) or status == 202:
+        # 202 promises an answer; firewalls send it with a check whether this is a browser. 206 is a
+        # part, which nobody asked for.
+        if not (200 <= status < 300 or unchanged) or status in (202, 206):
             raise outcome(status, headers, f"{target.host} answered {status}")
         body = response.iter_stream()
         fetched = Fetched(

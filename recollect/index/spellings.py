@@ -13,18 +13,25 @@ MOST_PIECES = 4
 MOST_HYPHENS = 3
 """in a name; nobody writes a word with more of them, a slug, as one"""
 _CAPITAL = "[A-ZÀ-ÖØ-Þ]"
-_THOUSANDS = r"(?<=[0-9])[,'\u2019](?=[0-9][0-9][0-9](?![0-9]))"
+_DIGIT = "[0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef]"
+"""of Arabic, Persian, Hindi and Bengali as well; no zero: `_FIRST`"""
+_FIRST = "[1-9\u0661-\u0669\u06f1-\u06f9\u0967-\u096f\u09e7-\u09ef]"
+_SIGN = r"[,'\u2019\u066c]"
+_TWO, _THREE = _DIGIT * 2, _DIGIT * 3
+# In India only the last three digits stand together: 12,34,567.
+_THOUSANDS = rf"(?<={_DIGIT}){_SIGN}(?=(?:{_TWO},)?(?:{_TWO},)?(?:{_TWO},)?{_THREE}(?!{_DIGIT}))"
 WITHIN = rf"(?:{_THOUSANDS}|(?<=\b{_CAPITAL})['\u2019](?={_CAPITAL}))"
 """A sign between the thousands of a number, or behind the first letter of a name."""
 THOUSANDS = re.compile(_THOUSANDS)
 THIN_SPACE = re.compile("(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
 """between the thousands of a number; a usual space stands between two numbers as well"""
 _NUMBER = re.compile(
-    r"(?<![\w.,'\u2019])[1-9][0-9]{0,2}"
-    r"(?:(?:[,'\u2019][0-9]{3})++(?:\.[0-9]++)?|(?:\.[0-9]{3})++)(?!\w)"
+    rf"(?<![\w.,'\u2019\u066c]){_FIRST}{_DIGIT}?{_DIGIT}?(?:"
+    rf"(?:(?:{_SIGN}{_THREE})++|(?:,{_TWO}(?=,))++,{_THREE}(?!,))(?:\.{_DIGIT}++)?"
+    rf"|(?:\.{_THREE})++)(?!\w)"
 )
 """With signs between its thousands, and a fraction. Points may be either: `1.234` is both."""
-_SIGNS = re.compile(r"[.,'\u2019]")
+_SIGNS = re.compile(r"[.,'\u2019\u066c]")
 _NAME = re.compile(rf"(?<!\w)({_CAPITAL})['\u2019]({_CAPITAL}\w*+)")
 _HYPHENED = re.compile(r"(?<!\w)(?=([^\W\d_]++)-([^\W\d_]++)(?!\w))")
 _LETTERS = re.compile(r"(?<![^\W\d_])[A-Za-z]++(?![^\W\d_])")

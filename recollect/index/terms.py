@@ -98,7 +98,7 @@ _MARKS, _SIGNS = _characters(("Mn", "Mc"), ("So", "Sm", "Sc"))
 TOKEN = re.compile(
     _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+") + rf"|[{_MARKS}]+|[{_SIGNS}]"
 )
-JOINT = re.compile(r"[-/:@,'\u2019]")
+JOINT = re.compile(r"[-/:@,'\u2019\u066c]")
 """between the parts of a date, a code, an address, a path, a name or a number"""
 TELLING = re.compile(r"[0-9/@]")
 """What is joined is a name as a whole if it holds one of these: `2024-03-17`, not `well-known`."""

@@ -251,10 +251,11 @@ def find(
     page: int,
 ) -> Page[Remembered]:
     """One page of what is known, the latest seen first; `text` is looked for in id, address
-    and title."""
+    and title. The verdict "waits" is for documents that wait for another sync."""
     rows = tx.execute(
         "select *, count(*) over () as total from items where connection_id = %(connection)s"
-        " and (%(verdict)s::text is null or " + _VERDICT + " = %(verdict)s)"
+        " and (%(verdict)s::text is null or " + _VERDICT + " = %(verdict)s"
+        "      or %(verdict)s = %(waits)s and missing_at is not null and document_id is not null)"
         " and (%(text)s::text is null or position(lower(%(text)s) in lower(id)) > 0"
         "      or position(lower(%(text)s) in lower(url)) > 0"
         "      or position(lower(%(text)s) in lower(title)) > 0)"
@@ -262,6 +263,7 @@ def find(
         {
             "connection": connection,
             "verdict": verdict,
+            "waits": WAITS,
             "text": text,
             "limit": limit,
             "offset": (page - 1) * limit,
@@ -376,11 +378,13 @@ def _remembered(row: Mapping[str, Any]) -> Remembered:
         branch=row["branch"],
         document_id=row["document_id"],
         seen_at=row["seen_at"],
+        missing_at=row["missing_at"],
     )
 
 
 def _from_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "seen_at": datetime.fromisoformat(row["seen_at"])}
+    times = ("seen_at", "missing_at")
+    return {**row, **{one: datetime.fromisoformat(row[one]) for one in times if row[one]}}
 
 
 def row_of(tx: Tx, claim: SyncClaim, id: str) -> dict[str, Any] | None:

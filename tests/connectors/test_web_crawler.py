@@ -1,6 +1,7 @@
 """The web crawler over a real site on loopback: what it takes, leaves and remembers."""
 
 import base64
+import random
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.web_crawler import WebCrawler, _addresses, _crawl
-from recollect.connectors.web_crawler._texts import NEAR, fingerprint
+from recollect.connectors.web_crawler._texts import NEAR, fingerprint, word_hashes
 from recollect.errors import BadRequestError, LeaseLost, NotFoundError, Permanent, Transient
 from recollect.extract import Sandbox
 from recollect.fetch import Fetched, Fetcher, FetchLimits
@@ -1289,7 +1290,7 @@ def test_an_error_that_passes_costs_nothing(site: Site, source: MemorySource):
     assert documents(source) == {"/", "/a"}
 
 
-@pytest.mark.parametrize("status", [202, 401, 403, 451, 500, 503])
+@pytest.mark.parametrize("status", [202, 206, 401, 403, 451, 500, 503])
 def test_a_page_that_answers_with_an_error_keeps_its_document(
     site: Site, source: MemorySource, status: int
 ):
@@ -1956,6 +1957,104 @@ def test_a_notice_is_found_whatever_words_the_addresses_share_with_it(
     assert {id: item.version for id, item in source.items.items()} == texts
 
 
+UNSPACED: dict[str, tuple[list[str], list[str], str]] = {
+    "Chinese": (
+        ["铜灯笼", "亚麻衬衫", "玻璃花瓶", "橡木桌"],
+        ["从前人们用它照明", "夏天穿着非常凉爽", "插上鲜花放在窗边", "全家人围坐着吃饭"],
+        "请登录后查看{name}的页面，如果没有帐号请先注册。",
+    ),
+    "Japanese": (
+        ["銅のランタン", "麻のシャツ", "ガラスの花瓶", "樫の机"],
+        ["昔の人は灯りに使った", "夏に着ると涼しい", "花を生けて窓辺に置く", "家族で食事をする"],
+        "{name}を見るにはログインしてください。会員登録は無料です。",
+    ),
+    "Thai": (
+        ["ตะเกียงทองเหลือง", "เสื้อผ้าลินิน", "แจกันแก้ว", "โต๊ะไม้โอ๊ค"],
+        ["ใช้ส่องสว่างในอดีต", "ใส่สบายในฤดูร้อน", "วางดอกไม้ริมหน้าต่าง", "ครอบครัวนั่งกินข้าว"],
+        "กรุณาเข้าสู่ระบบเพื่อดู{name}หรือสมัครสมาชิกใหม่",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_a_notice_that_names_the_page_is_found_where_words_have_no_spaces(
+    site: Site, source: MemorySource, language: str
+):
+    names, texts, notice = UNSPACED[language]
+    paths = [f"/p{number}" for number in range(len(names))]
+    site.write("/", links=paths)
+    for path, name, text in zip(paths, names, texts, strict=True):
+        site.write(path, f"{name}{text}。", title=name)
+    crawl(source)
+    before = {id: item.version for id, item in source.items.items()}
+    for path, name in zip(paths, names, strict=True):
+        site.write(path, notice.format(name=name), title=name)
+
+    [trouble] = of_kind(again(source), Trouble)
+
+    assert trouble.code == "one_page"
+    assert {id: item.version for id, item in source.items.items()} == before
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_a_changed_sentence_is_no_notice_where_words_have_no_spaces(
+    site: Site, source: MemorySource, language: str
+):
+    names, texts, notice = UNSPACED[language]
+    paths = [f"/p{number}" for number in range(len(names))]
+    site.write("/", links=paths)
+    about = notice.format(name="。".join(names[1:] + texts[1:]))
+    for changing in ([name[::-1] for name in names], texts[:1] * len(names)):
+        for path, name, text in zip(paths, names, changing, strict=True):
+            site.write(path, f"{name}{about}{text}", title=name)
+        changes = again(source)
+
+    assert not of_kind(changes, Trouble)
+    assert all(texts[0] in str(source.items[site.url(path)].text) for path in paths)
+
+
+@pytest.mark.parametrize("where", ["/{language}/{n}", "/{n}.{language}"], ids=["apart", "in turn"])
+def test_notices_in_many_languages_are_all_held(site: Site, source: MemorySource, where: str):
+    words = WORDS.split() * 2
+    pages = {
+        where.format(language=language, n=n): " ".join(words[first : first + 9])
+        for first, language in enumerate("abcdefghijklmnopqrstuvwx")
+        for n in range(4)
+    }
+    site.write("/", links=list(pages))
+    for path in pages:
+        site.write(path)
+    crawl(source)
+    before = {id: item.version for id, item in source.items.items()}
+    for path, notice in pages.items():
+        site.write(path, f"{notice}, for {path}")
+
+    [trouble] = of_kind(again(source), Trouble)
+
+    assert trouble.message.startswith("96 of 97 pages")
+    assert {id: item.version for id, item in source.items.items()} == before
+
+
+def test_of_a_hostile_page_a_bounded_number_of_words_is_kept_in_mind():
+    characters = random.Random(1).choices(range(0x4E00, 0x9FFF), k=500_000)
+
+    assert len(word_hashes("".join(map(chr, characters)))) <= 200_000
+
+
+def test_a_banner_longer_than_the_pages_is_no_notice(site: Site, source: MemorySource):
+    names = ["Brass lantern", "Copper kettle", "Oak table", "Silver spoon", "Wool blanket"]
+    paths = [f"/p{number}" for number in range(len(names))]
+    site.write("/", links=paths)
+    banner = "Shipping costs nothing until the end of the year, for all that you order from us. "
+    for above in ("", banner):
+        for path, name in zip(paths, names, strict=True):
+            site.write(path, f"{above}{name}, by hand.", title=name)
+        changes = again(source)
+
+    assert not of_kind(changes, Trouble)
+    assert all("costs nothing" in str(source.items[site.url(path)].text) for path in paths)
+
+
 def test_a_banner_on_pages_of_numbers_is_no_notice(site: Site, source: MemorySource):
     pages = [f"/p{number}" for number in range(8)]
     for banner in ("", "Version two is out, read what is new. "):
@@ -2104,19 +2203,24 @@ def test_a_page_that_asks_not_to_be_indexed_any_more_is_obeyed_at_once(
     assert documents(source) == {"/"}
 
 
+@pytest.mark.parametrize("killed", [0, 1], ids=["in one go", "killed meanwhile"])
 def test_a_site_that_asks_as_a_whole_not_to_be_indexed_is_obeyed_when_it_does_so_twice(
-    site: Site, source: MemorySource
+    site: Site, source: MemorySource, killed: int
 ):
-    paths = ["/", *(f"/p{number}" for number in range(8))]
+    paths = ["/", *(f"/p{number}" for number in range(8 + 40 * killed))]
     for path in paths:
         site.write(path, links=paths)
     crawl(source)
     for path in paths:
         site.write(path, links=paths, headers={"X-Robots-Tag": "noindex"})
 
-    again(source)
+    source.since += WEEK
+    for _ in range(killed):
+        crawl(source, checkpoints=3)
+    crawl(source)
     kept = documents(source)
     again(source)
+    again(source)  # the source of these tests forgets at a kill what waits
 
     assert len(kept) == len(paths) - 2
     assert documents(source) == set()

@@ -277,6 +277,29 @@ def test_why_one_address_is_no_document_can_be_asked(
     assert unknown.status_code == 404
 
 
+def test_what_waits_for_another_crawl_says_so(
+    client: Any, eager: App, site: Site, crawling: Callable[..., Connection]
+) -> None:
+    site.write("/", links=["/a"])
+    site.write("/a")
+    connection = crawling(eager)
+    site.redirect("/a", "/login")
+    site.write("/login", "Who are you?")
+    crawling(eager, connection)
+    asked = f"/v3/connections/{connection.id}/items"
+
+    [told] = client.get(asked, params={"verdict": "waits"}).json()["items"]
+
+    assert (told["id"], told["verdict"]) == (site.url("/a"), "document")
+    assert client.get(asked, params={"id": site.url("/a")}).json()["items"] == [told]
+    since, _, what = told["detail"].partition(" for another sync that finds the same: ")
+    assert (since[:12], what) == ("waits since ", site.url("/login"))
+    with eager.db.begin() as tx:
+        [shown] = items.below(tx, connection.id, site.url("/"), after="", limit=1)
+    assert shown.own is not None
+    assert shown.own.why == told["detail"]
+
+
 def test_a_notice_that_names_each_page_replaces_documents_only_when_it_stays(
     eager: App, site: Site, crawling: Callable[..., Connection]
 ) -> None:

@@ -87,7 +87,6 @@ class Crawl:
         self._is_new = begun is None
         self._state = begun or State(self._scope.start, source.since)
         self._incomplete = False
-        self._hidden = 0
         self._shut_out: Trouble | None = None
         """if robots.txt allows nothing that the crawl met"""
 
@@ -396,8 +395,8 @@ class Crawl:
             yield from self._checkpoint()  # of links alone: the page has no answer yet
         if hidden:
             detail = "the page asks not to be indexed"
-            self._hidden += page.has_document
-            confirm = self._hidden > MOST_HIDDEN or not is_same_text(page, web.extracted.text)
+            self._state.hidden += page.has_document
+            confirm = self._state.hidden > MOST_HIDDEN or not is_same_text(page, web.extracted.text)
             self._ledger.say(page.verdict("noindex", detail, extra=found, confirm=confirm))
         else:
             self._keep(page, web, found)

@@ -1,7 +1,7 @@
 """Whether most of a site leads to one page: a login page, or a notice of maintenance."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from recollect.connectors.base import ONE_PAGE, Trouble
 
@@ -46,7 +46,8 @@ class Sameness:
             self._settled.add(page)
 
     def trouble(self, notices: Collection[str]) -> Trouble | None:
-        """What to say if one page stands for most of them, or one of the `notices` for some.
+        """What to say if one page stands for most of them, or one of the `notices` for some. A
+        notice is given as the page on which it was found first.
 
         Paths that have long led elsewhere count only where nothing else is left of the site.
         """
@@ -58,17 +59,26 @@ class Sameness:
         }
         told = {_path(notice) for notice in notices}
         counted = Counter(target for target in leads.values() if target is not None)
-        for target, number in counted.most_common():
-            if target in told or (number >= FEWEST and number * 2 > len(leads)):
-                return Trouble(
-                    f"{number:,} of {len(leads):,} pages redirect to {target} or say nearly the"
-                    " same. It may be a login page, which the crawler cannot pass, or a notice of"
-                    " maintenance. Documents that these pages had are deleted or replaced when two"
-                    " syncs, a day or more apart, see the same. Pause the connection to keep them"
-                    " until the site has been checked.",
-                    ONE_PAGE,
-                )
+        shown = [target for target, _ in counted.most_common() if target in told]
+        if shown:
+            alike = sum(page in notices or target in told for page, target in leads.items())
+            return _trouble(alike, len(leads), shown)
+        for target, number in counted.most_common(1):
+            if number >= FEWEST and number * 2 > len(leads):
+                return _trouble(number, len(leads), [target])
         return None
+
+
+def _trouble(number: int, of: int, targets: Sequence[str]) -> Trouble:
+    others = f" or {len(targets) - 1:,} other pages," if len(targets) > 1 else ""
+    return Trouble(
+        f"{number:,} of {of:,} pages redirect to {targets[0]}{others} or say nearly the same. It"
+        " may be a login page, which the crawler cannot pass, or a notice of maintenance."
+        " Documents that these pages had are deleted or replaced when two syncs, a day or more"
+        " apart, see the same. To keep those that are still there, pause the connection until the"
+        " site has been checked.",
+        ONE_PAGE,
+    )
 
 
 def _path(url: str) -> str:

@@ -24,6 +24,8 @@ class State:
     """address → how often its answer parked the crawl"""
     notices: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
     """see `Notices`"""
+    hidden: int = 0
+    """documents whose pages ask not to be indexed"""
 
     def park(self, url: str) -> bool:
         """Whether to park for this address: not if it asks for that each time. Then the limit is
@@ -45,6 +47,7 @@ class State:
                 int(cursor["read"]),
                 dict(cursor.get("parks", {})),
                 dict(cursor.get("notices", {})),
+                int(cursor.get("hidden", 0)),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -58,4 +61,5 @@ class State:
             "read": self.read,
             "parks": dict(self.parks),
             "notices": dict(self.notices),
+            "hidden": self.hidden,
         }

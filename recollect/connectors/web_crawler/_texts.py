@@ -1,7 +1,11 @@
 """Texts that are the same, or nearly: they show that two addresses are one page."""
 
 import hashlib
+import re
 import zlib
+from collections.abc import Collection, Iterator
+from heapq import nsmallest
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,12 +81,37 @@ def are_near(one: bytes | None, other: bytes | None) -> bool:
 
 _SKETCHED = 16
 """hashes of words in a sketch"""
+_MOST_HASHED = 200_000
+"""characters of a text; all of a hostile page's would take hundreds of megabytes"""
+
+# Thai, Lao, Myanmar, Khmer, Kana and Han are written without spaces, so that words do not show.
+UNSPACED = re.compile(
+    "[\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1780-\u17d3\u3005\u3041-\u3096\u30a1-\u30fa\u30fc"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
 
 
-def sketch(text: str) -> str:
-    """The smallest hashes of its words: of two texts they tell how many words they share."""
-    hashes = sorted({zlib.crc32(word.encode()) for word in set(text.lower().split())})
-    return " ".join(f"{one:08x}" for one in hashes[:_SKETCHED])
+def pairs(run: str) -> Iterator[str]:
+    """Of neighbouring characters: what counts as words where none show."""
+    return map("".join, pairwise(run))
+
+
+def word_hashes(text: str) -> set[int]:
+    words: set[str] = set()
+    for token in set(UNSPACED.sub(r" \g<0> ", text[:_MOST_HASHED].lower()).split()):
+        words |= set(pairs(token)) if UNSPACED.match(token) and len(token) > 1 else {token}
+    return {zlib.crc32(word.encode()) for word in words}
+
+
+def sketch(hashes: Collection[int]) -> str:
+    """The smallest hashes of a text's words: of two texts they tell how many words they share."""
+    return " ".join(f"{one:08x}" for one in nsmallest(_SKETCHED, hashes))
+
+
+def is_kept(before: str, hashes: Collection[int]) -> bool:
+    """Whether a text has three quarters or more of the words of a sketched one."""
+    sample = before.split()
+    return 4 * sum(int(one, 16) in hashes for one in sample) >= 3 * len(sample)
 
 
 def are_alike(one: str, other: str) -> bool:
