@@ -62,6 +62,14 @@ def test_what_a_caller_may_see_is_said_in_one_place():
     assert found == {plan.TENANCY, *plan.TENANCY_ELSEWHERE, *own}
 
 
+def test_how_a_rest_grows_is_said_in_two_places():
+    """In Python, and for a statement."""
+    said = re.compile(r"\bpower\(|\b2(\.0)? ?\*\* ?[a-z_(]|\bfactor ?\*\*")
+    found = {name for name, text in facts.sources().items() if said.search(text)}
+
+    assert found == {"loop.py", "db/leases.py"}
+
+
 def test_providers_are_named_in_their_rooms():
     assert set(facts.naming_providers()) == set(plan.PROVIDERS_ELSEWHERE)
 
