@@ -132,7 +132,7 @@ def answer(
     issues: Sequence[Issue] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """As JSON; below the console, where a person reads it, as a page."""
+    """The answer as JSON, or as a page below the console, where a person reads it."""
     path = request.scope["path"].removeprefix(request.scope["root_path"])
     page: ErrorPage | None = request.app.state.error_page
     if page is not None and (path + "/").startswith("/console/"):
@@ -146,7 +146,7 @@ def answer(
 
 
 def _methods(request: Request) -> str:
-    """All that the path takes: its methods are routes of their own."""
+    """All methods that the path takes; each of them is a route of its own."""
     found = {
         method
         for route in request.app.routes
