@@ -13,8 +13,20 @@ import recollect
 
 PACKAGE = Path(recollect.__file__).parent
 PROJECT = PACKAGE.parent
+_COMMON_WORDS = frozenset({"folder", "s3"})
+"""Folders of providers whose names mean other things, too; of these, S3 is looked for in quotes."""
 PROVIDERS = re.compile(
-    r"google[_-]\w|gmail|\bnotion|onedrive|github|web[_-]crawler|[\"']s3[\"']",
+    "|".join(
+        [
+            r"google[_-]\w",
+            r"[\"']s3[\"']",
+            *(
+                r"(?<![a-z])" + folder.parent.name.replace("_", "[_-]?")
+                for folder in sorted((PACKAGE / "connectors").glob("*/__init__.py"))
+                if folder.parent.name not in _COMMON_WORDS
+            ),
+        ]
+    ),
     re.IGNORECASE,
 )
 _STATEMENT = re.compile(

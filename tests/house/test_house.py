@@ -108,7 +108,7 @@ def test_the_tour_is_short():
 def test_the_tour_names_every_room_and_only_files_that_are_there():
     page = (facts.PROJECT / "docs" / "tour.md").read_text()
     table = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
-    named = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", page)
+    named = re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.\w+)?)`", page)
 
     assert set(re.findall(r"`(\w+)`", table)) == set(facts.rooms())
     assert "search/candidates.py" in named, "it sees names"
