@@ -147,6 +147,23 @@ def _words(tree: ast.Module) -> Iterator[str]:
                 pass
 
 
+def rooms_imported_alone(test: ast.Module) -> list[str]:
+    """The room, if this module imports of all rooms that one."""
+    found = set[str]()
+    for node in ast.walk(test):
+        match node:
+            case ast.ImportFrom(module="recollect", names=names):
+                found |= {one.name for one in names}
+            case ast.ImportFrom(module=str(module)) if module.startswith("recollect."):
+                found.add(room(module))
+            case ast.Import(names=names):
+                found |= {room(one.name) for one in names if one.name.startswith("recollect.")}
+            case _:
+                pass
+    found &= set(rooms())
+    return sorted(found) if len(found) == 1 else []
+
+
 def edges() -> Mapping[str, set[str]]:
     """Which rooms, or files of the root, import which."""
     graph = grimp.build_graph("recollect")

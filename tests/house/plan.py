@@ -55,6 +55,10 @@ PROVIDERS_IN_FILES: Mapping[str, str] = {
 }
 """The same of files that are no modules; tests hold the settings to the connectors."""
 
+ASKED_FROM_ABOVE = frozenset({"connectors", "console", "ingest", "worker"})
+"""Rooms that tests of other rooms import alone: for a list of providers or of texts, to draw a
+page, or to have the queue worked off."""
+
 WAYS: Mapping[str, tuple[int, int, int]] = {
     "a text, from POST to its chunks": (9, 37, 116),
     "a search": (6, 27, 108),

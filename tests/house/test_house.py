@@ -7,6 +7,7 @@ from pathlib import Path
 from recollect import connectors
 from recollect.api.settings_schemas import SettingsOut, SettingsPatch
 from recollect.orgs import settings
+from tests import change
 from tests.house import facts, plan
 
 
@@ -114,3 +115,18 @@ def test_the_tour_names_every_room_and_only_files_that_are_there():
     assert "search/candidates.py" in named, "it sees names"
     roots = facts.PACKAGE, facts.PROJECT
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
+def test_a_change_of_a_room_runs_the_tests_that_import_nothing_else_of_the_house():
+    """Of nouns, flows and what is below; that the doors are asked, the imports do not tell."""
+    left_out = {
+        test.relative_to(facts.PROJECT).as_posix(): room
+        for test in sorted((facts.PROJECT / "tests").rglob("test_*.py"))
+        for room in facts.rooms_imported_alone(ast.parse(test.read_text()))
+        if not any(
+            test == facts.PROJECT / path or test.is_relative_to(facts.PROJECT / path)
+            for path in change.planned([f"recollect/{room}/__init__.py"]).paths
+        )
+    }
+
+    assert {test for test, room in left_out.items() if room not in plan.ASKED_FROM_ABOVE} == set()
