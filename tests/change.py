@@ -35,7 +35,9 @@ OWN = {
     "mcp": ("tests/contract/test_mcp.py", "tests/contract/test_reach.py"),
     "cli": ("tests/cli", "tests/e2e/test_cli.py", "tests/e2e/test_quickstart.py", "tests/docs"),
     "console": ("tests/console", "tests/e2e/test_console_browser.py"),
-    "sandbox": ("tests/extract/test_confine.py", "tests/extract/test_sandbox.py"),
+    "sandbox": tuple(
+        f"tests/extract/test_{name}.py" for name in ("confine", "filter", "sandbox", "tasks")
+    ),
     "torture": ("tests/chaos/test_torture.py",),
 }
 """Rooms whose tests lie elsewhere than in the folder of their name; a file of the root has its

@@ -1,4 +1,4 @@
-"""The HTTP API: translation between the wire and the nouns, and nothing else."""
+"""The HTTP API: requests come in, calls of the rooms below and their answers on the wire go out."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

@@ -73,7 +73,8 @@ class ByTagsToDelete(ByTags):
     @model_validator(mode="before")
     @classmethod
     def _spares_nothing(cls, given: object) -> object:
-        """What would spare the documents would be passed over here, and all be deleted."""
+        """Refuse `deleteDocuments` in the body: it would be ignored there, and all documents be
+        deleted."""
         named = cast("dict[str, object]", given) if isinstance(given, dict) else {}
         for name, value in named.items():
             if name.lower().startswith("delete") and value is not None:

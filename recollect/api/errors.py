@@ -134,8 +134,8 @@ def answer(
     issues: Sequence[Issue] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """As JSON; below the console, where a person reads it, as a page; at /mcp as JSON-RPC, of which
-    assistants show the message, and of nothing else."""
+    """The answer as JSON; as a page below the console, where a person reads it; and as JSON-RPC at
+    /mcp, since assistants show its message and nothing else."""
     path = request.scope["path"].removeprefix(request.scope["root_path"])
     page: ErrorPage | None = request.app.state.error_page
     if page is not None and (path + "/").startswith("/console/"):
@@ -152,7 +152,7 @@ def answer(
 
 
 def _methods(request: Request) -> str:
-    """All that the path takes: its methods are routes of their own."""
+    """All methods that the path takes; each of them is a route of its own."""
     found = {
         method
         for route in request.app.routes

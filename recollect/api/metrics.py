@@ -52,8 +52,8 @@ class Requests:
             self._searches.append(seconds)
 
     def searches(self) -> tuple[int, float, float] | None:
-        """How many of the last ones, and the milliseconds within which half of them and 95 of 100
-        were answered; None before the first."""
+        """The number of the last searches, and the milliseconds within which half of them, and 95
+        of 100, were answered; None before the first search."""
         took = sorted(self._searches)
         if not took:
             return None

@@ -18,17 +18,9 @@ from recollect.api.wire import (
     example,
 )
 from recollect.events import endpoints, outbox
-from recollect.events.outbox import Delivery, WebhookTarget
+from recollect.events.outbox import Delivery, Event, WebhookTarget
 
 router = APIRouter(tags=["webhooks"], route_class=ApiRoute)
-Event = Literal[
-    "document.done",
-    "document.failed",
-    "document.deleted",
-    "sync.completed",
-    "sync.failed",
-    "connection.needs_auth",
-]
 Address = Annotated[Text, Field(min_length=1, max_length=2_000)]
 Events = Annotated[list[Event], Field(min_length=1, max_length=len(outbox.EVENTS))]
 Description = Annotated[Text, Field(max_length=200)]

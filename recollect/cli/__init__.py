@@ -1,5 +1,6 @@
-"""The command line: `recollect …`. Exit codes: 0 fine, 1 failed, 2 wrong usage, 130 interrupted,
-143 terminated.
+"""The command line, `recollect …`: arguments come in, text or JSON and an exit code go out.
+
+Exit codes: 0 fine, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated.
 
 A command's module is loaded when it is called: the server's libraries take longer to load than a
 search takes to run.

@@ -31,7 +31,7 @@ def tags(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def documents(ctx: typer.Context, incomplete: str) -> list[Offer]:
-    """Ids, and the customIds that begin so."""
+    """Ids and customIds of documents that begin with what was typed."""
 
     def ask(service: Service) -> Iterator[Offer]:
         for one in service.page(limit=NEWEST)[0]:
@@ -86,7 +86,8 @@ def _asked(
 
 
 def _fit(incomplete: str, offers: Iterable[Offer]) -> list[Offer]:
-    """Those that begin so; shells take words apart at spaces."""
+    """Offers that begin with what was typed. Those with a space are left out: a shell would take
+    them apart."""
     return [
         (word, one_line(what))
         for word, what in offers

@@ -21,7 +21,8 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def listen(config: Config) -> socket.socket:
-    """At the address of the settings; raises SetupError."""
+    """A socket that listens at the address of the settings. Raises SetupError if that cannot be
+    had."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,7 +42,8 @@ def listen(config: Config) -> socket.socket:
 
 
 def on_signals(stop: Callable[[], object]) -> None:
-    """A terminal that is closed stops it as Ctrl-C does, unless `nohup` is to keep it from that."""
+    """Call `stop` at Ctrl-C, at SIGTERM, and when the terminal is closed, but then not under
+    `nohup`."""
 
     def handle(number: int, frame: object) -> None:
         stop()
@@ -52,7 +54,8 @@ def on_signals(stop: Callable[[], object]) -> None:
 
 
 def let_signals_end() -> None:
-    """At once, without a clean-up; what is deaf to one, as `nohup` makes it, stays so."""
+    """Let signals end this process at once, without a clean-up. A signal that is ignored, as
+    `nohup` has it, stays ignored."""
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)

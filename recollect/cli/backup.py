@@ -368,7 +368,7 @@ def _recorded() -> Generator[None]:
 
 
 def _record(url: str, action: str, org: str, documents: int | None) -> None:
-    """In the audit log; `org` is the name of whose it is. Raises NotFoundError."""
+    """Add a row to the audit log of the organisation of that name. Raises NotFoundError."""
     audit.act(audit.CLI)
     with Database(url, size=1) as db, db.begin() as tx:
         audit.record(tx, action, org=orgs.find(tx, org).id, documents=documents)
@@ -381,7 +381,7 @@ def _config() -> Config:
 
 
 def _mark(config: Config) -> str:
-    """Of the newest key; empty on a machine that has none, where none is to be made."""
+    """The mark of the newest key. Empty on a machine that has no key: this makes none."""
     if config.secret_key is None and not (config.data_dir / "secret-key").exists():
         return ""
     return encryption.mark(secret_keys(config))
@@ -445,7 +445,8 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def _unused(path: Path) -> Path:
-    """`path`, or with the first number behind it that no file has: it may be a key's only copy."""
+    """`path`, or the path with the first number behind it that is free: a file that is there may be
+    the only copy of a key, so it is never replaced."""
     numbered = (path.with_name(f"{path.name}.{n}") for n in itertools.count(2))
     return next(one for one in itertools.chain([path], numbered) if not os.path.lexists(one))
 

@@ -255,7 +255,7 @@ def pick(
 
 
 def _subject(metadata: Mapping[str, Any]) -> str:
-    """What it is of, where no account says so."""
+    """What the connection is of (a site, a bucket), if it has no account."""
     if "bucket" in metadata:
         return "/".join(filter(None, (str(metadata["bucket"]), str(metadata.get("prefix") or ""))))
     return next((str(metadata[key]) for key in ("startUrl", "path") if key in metadata), "")
@@ -363,7 +363,8 @@ def seen(
 
 
 def _what(one: Mapping[str, Any]) -> tuple[str, str]:
-    """Its id, and its title where the id tells people nothing: no address, no path."""
+    """The id of a thing, and its title; an empty one where the id is the address or contains the
+    title."""
     id, title = one["id"], one["title"] or ""
     return id, "" if id == one["url"] or title in id else title
 
@@ -447,7 +448,7 @@ def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
 
 
 def _report(service: Service, id: str, as_json: bool) -> None:
-    """What holds of its account; ends with exit code 1 when something fails."""
+    """Print what was found at the account; exit with code 1 if something does not hold."""
     told = service.send("POST", f"/v3/connections/{quote(id, safe='')}/check", {})
     if as_json:
         echo_json(told)

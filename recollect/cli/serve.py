@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,7 +51,7 @@ from recollect.cli.output import fail, tell
 from recollect.config import Config, load
 from recollect.db.embedded import database
 from recollect.errors import RecollectError, SetupError, Unavailable
-from recollect.loop import tell_bug
+from recollect.loop import backoff, tell_bug
 
 LOG = log.get("serve")
 READY_WITHIN = 120.0
@@ -59,7 +60,7 @@ WATCH = 2.0
 """Seconds between two looks at all; the end of a child of ours is told by a signal at once."""
 ASK = 0.1
 """Seconds between the first two questions whether the service is ready."""
-LONGEST_PAUSE = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
 PROCESSES = (
     multiprocessing.get_context("fork")
     if sys.platform == "linux"
@@ -196,7 +197,9 @@ class Supervisor:
                 raise SetupError(f"the {child.name} process could not start; see above")
             child.deaths = 1 if now - child.born > 60 else child.deaths + 1
             # The first restart is immediate; one that keeps dying is given more and more time.
-            child.not_before = now + min(2.0 ** (child.deaths - 2) - 0.5, LONGEST_PAUSE)
+            if child.deaths > 1:
+                pause = backoff(child.deaths - 1, FIRST_PAUSE, LONGEST_PAUSE)
+                child.not_before = now + pause.total_seconds()
             LOG.warning("process ended", part=child.name, exit=code)
             child.process = None
         if now < child.not_before:

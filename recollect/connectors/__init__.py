@@ -1,4 +1,4 @@
-"""The providers: one folder of this package each, found by the registry.
+"""The providers, one folder each: what a provider's API tells comes in, items and verdicts go out.
 
 What Recollect knows of a provider is in its folder, told by its one `Connector`.
 """

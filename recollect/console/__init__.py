@@ -1,4 +1,4 @@
-"""The console: what a person sees of the service, as pages made on the server.
+"""The console: addresses and forms of a browser come in, pages made on the server go out.
 
 Each room is a function that asks the nouns and fills a template. Without JavaScript everything
 works; with it, what is unfinished is refreshed, files can be dropped, and code can be copied.

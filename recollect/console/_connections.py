@@ -434,7 +434,8 @@ def _edit(
 
 
 def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> ConnectionChanges:
-    """Only what differs, because other tags or metadata have everything listed again."""
+    """Only the fields that differ: a change of tags or metadata makes the next sync list everything
+    again."""
     guide = connectors.get(found.provider).guide
     named = _tags_of(tenant, form.get("tags", ""))
     limit = _limit_of(form.get("limit", ""))
@@ -570,7 +571,7 @@ def _shown_metadata(found: Connection) -> list[tuple[str, str]]:
 
 
 def _host_of(app: App, connector: Connector) -> str | None:
-    """Whose page the user is led to."""
+    """The host whose page the user is led to."""
     return urlsplit(oauth_of(app, connector).authorize_url).hostname if connector.oauth else None
 
 

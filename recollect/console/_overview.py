@@ -93,7 +93,7 @@ def overview(
 
 
 def _beside(tx: Tx, app: App, key: Key, tenant: Tenant) -> dict[str, object]:
-    """What is shown when the page is opened, and does not follow by itself."""
+    """The part of the page that is made when it is opened, and is not refreshed."""
     browsed, _ = connections.browse(
         tx, tenant, provider=None, tag=None, limit=BROWSED, page=1, most=LOOKED_AT
     )
@@ -124,7 +124,7 @@ def _called(one: Connection) -> str:
 
 
 def _left(queued: Figure, processing: Figure, pace: DocumentPace) -> str | None:
-    """How long what waits will take at the present pace; None when that cannot be told."""
+    """How long the documents that wait will take at the present pace; None if that is not known."""
     waiting = queued.number + processing.number
     if not waiting or pace.per_second is None or queued.sign or processing.sign:
         return None

@@ -101,7 +101,7 @@ class SearchForm:
 
 @rooms.get("/console/playground")
 def playground(request: Request) -> Response:
-    """Where it used to be."""
+    """Lead from the address that this page had before."""
     return RedirectResponse(str(request.url.replace(path=SEARCH)), 308)
 
 
@@ -282,7 +282,7 @@ class HitPassage:
 
     @property
     def parts(self) -> list[tuple[str, float, str]]:
-        """What put it where it stands: name, lift, and what the name means."""
+        """What put the passage at its place: name, lift, and meaning of each part of the score."""
         parts = self.chunk.parts
         judge = [] if self.chunk.reranked is None else [("Reranker", parts.judge, JUDGE)]
         found = zip(

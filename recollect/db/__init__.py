@@ -1,4 +1,4 @@
-"""PostgreSQL: a pool of connections, transactions, the wake-up call, and migrations."""
+"""PostgreSQL: statements come in, rows go out; with transactions, wake-up calls and migrations."""
 
 import logging
 import select

@@ -45,7 +45,8 @@ def installed_server() -> Path:
 
 
 def account_for(cluster: Path) -> ServerUser:
-    """Who owns the cluster stays its user, whoever else there is by now."""
+    """Whom the server runs as: ourselves, unless we are root. For root it is the owner of the
+    cluster if there is one, else `recollect` or `nobody`; raises SetupError if neither exists."""
     if os.geteuid() != 0:
         return ServerUser()
     if (cluster / "PG_VERSION").exists():
@@ -62,7 +63,8 @@ def account_for(cluster: Path) -> ServerUser:
 
 
 def check_named(uid: int) -> None:
-    """`initdb` asks for the name of the user that it runs as, though it makes nothing of it."""
+    """Raises SetupError for a user without a name: `initdb` asks for the name, though it does not
+    use it."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -104,7 +106,8 @@ def check_version(cluster: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """Of a server: its postmaster, or one that this made, be it a session or a helper."""
+    """A process of a server: the postmaster, or one that it started, for a session or as a
+    helper."""
 
     pid: int
     session: bool
@@ -121,7 +124,7 @@ class _Process:
 
 
 def process_of(pid: int, cluster: Path) -> _Process | None:
-    """If it is one of the server on that folder: that is its working directory."""
+    """The process, if it belongs to the server on that folder, which is its working directory."""
     proc = Path(f"/proc/{pid}")
     try:
         name, _, rest = (proc / "stat").read_text().partition("(")[2].rpartition(")")

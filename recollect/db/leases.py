@@ -54,6 +54,13 @@ class Leases:
         )
 
 
+def backoff(failures: LiteralString, first: LiteralString, longest: LiteralString) -> LiteralString:
+    """As `loop.backoff`, of a column that counts the failures before this one; the others are
+    intervals."""
+    # 2 ** 20 minutes are two years; much more is no interval that PostgreSQL has.
+    return f"least({first} * power(2, least({failures}, 20)), {longest})"
+
+
 def fenced(tx: Tx, statement: LiteralString, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Write to a row that is only found while it is ours; raises LeaseLost if it is not."""
     if tx.execute(statement, values).rowcount == 0:

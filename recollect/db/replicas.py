@@ -26,6 +26,7 @@ from recollect.db import AT_ONE_MOMENT, Answer, Database, ReplicaState, Tx
 from recollect.db.faults import first_line, judging
 from recollect.db.server_check import check_pooler
 from recollect.errors import Contended, Refused, SetupError, Unavailable
+from recollect.loop import backoff
 
 LOG = log.get("replicas")
 CATCH_UP = timedelta(milliseconds=20)
@@ -252,10 +253,10 @@ class Replica(Database):
             LOG.warning("replica left alone", replica=self.name, state=state, reason=reason)
 
     def _rest(self) -> None:
-        self._rest_until = time.monotonic() + min(
-            LEAST_REST.total_seconds() * 2**self._rests, MOST_REST.total_seconds()
+        self._rests += 1
+        self._rest_until = (
+            time.monotonic() + backoff(self._rests, LEAST_REST, MOST_REST).total_seconds()
         )
-        self._rests = min(self._rests + 1, 10)
 
 
 class Replicated(Database):

@@ -1,4 +1,6 @@
-"""Documents: one piece of content with a life cycle, and the queue that is its table.
+"""Documents: content and changes come in, rows that are found and claimed go out.
+
+A document is one piece of content with a life cycle; its table is the queue of the workers.
 
 Content changes count up `revision`. A worker's claim is fenced by `claims`, which counts every
 claim there ever was: `advance`, `finish`, `retry` and `fail` of a worker that lost its lease touch

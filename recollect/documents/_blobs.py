@@ -10,7 +10,8 @@ from recollect.errors import (
 
 
 def hold_blobs(tx: Tx) -> bool:
-    """Keep all blobs that a document names now until this session ends; False: another does."""
+    """Keep all blobs that a document names now until this session ends. False: another session
+    keeps them."""
     row = tx.execute(
         "select pg_try_advisory_lock(hashtextextended('recollect.blobs', 0)) as held"
     ).fetchone()
@@ -18,7 +19,7 @@ def hold_blobs(tx: Tx) -> bool:
 
 
 def blobs_may_go(tx: Tx) -> bool:
-    """Whether nobody holds the blobs, for a backup that has yet to copy them."""
+    """Whether blobs may be deleted: no backup holds them, which has yet to copy them."""
     row = tx.execute(
         "select pg_try_advisory_xact_lock_shared(hashtextextended('recollect.blobs', 0)) as free"
     ).fetchone()
@@ -28,8 +29,9 @@ def blobs_may_go(tx: Tx) -> bool:
 def doomed_blobs(
     tx: Tx, limit: int = 100, *, after: str = "", since: datetime | None = None
 ) -> list[str]:
-    """Keys of blobs whose document is gone or has new content, in their order, and that may go now:
-    those behind `after`, and whose end came no earlier than `since`."""
+    """Keys of blobs that may be deleted now, because their document is gone or has new content.
+    They come in the order of the keys, from the one behind `after`; `since`: only those that were
+    given up then or later."""
     if not blobs_may_go(tx):
         return []
     rows = tx.execute(
@@ -41,7 +43,7 @@ def doomed_blobs(
 
 
 def forget_blobs(tx: Tx, keys: Sequence[str]) -> None:
-    """Their bytes are gone from the store."""
+    """Delete the rows of blobs whose bytes are gone from the store."""
     tx.execute("delete from doomed_blobs where key = any(%s)", (list(keys),))
 
 
@@ -54,7 +56,7 @@ def some_blobs(tx: Tx, limit: int) -> list[str]:
 
 
 def known_blobs(tx: Tx, keys: Sequence[str]) -> set[str]:
-    """Those of the keys that must stay: a document names them, or somebody holds them all."""
+    """Those of the keys that must stay: a document names them, or a backup holds all blobs."""
     if not blobs_may_go(tx):
         return set(keys)
     rows = tx.execute("select blob from documents where blob = any(%s)", (list(keys),))

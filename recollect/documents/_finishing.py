@@ -237,7 +237,7 @@ def _said(
 
 
 def drop_entries(tx: Tx, org: OrgId, id: DocumentId, hashes: Sequence[bytes]) -> None:
-    """Take entries out of the index, with their counts; for a mend."""
+    """Delete entries from the index and lower their counts, where `verify` mends."""
     db.fence(tx)
     delta = Counter[int]()
     rows = tx.execute(
@@ -256,7 +256,7 @@ def reweigh_entries(
     scope: Sequence[int],
     words: Mapping[bytes, Mapping[int, float]],
 ) -> None:
-    """Give entries these words, with their counts; for a mend."""
+    """Replace the words of entries and change their counts, where `verify` mends."""
     db.fence(tx)
     delta = Counter[int]()
     for hash, weights in words.items():
@@ -285,7 +285,8 @@ def _within(filepath: str | None, path: str) -> str | None:
 
 
 def _ends_archive(claim: Claim) -> bool:
-    """Whether what it was unpacked from is not its content any more, if it turns out to be none.
+    """Whether the members of an archive go if its new content is not an archive: they were unpacked
+    from other content.
 
     The text of an archive that was left by its connection stands for the same archive.
     """

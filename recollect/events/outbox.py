@@ -14,24 +14,25 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 from psycopg.types.json import Jsonb
 
 from recollect import encryption
-from recollect.db import Tx, tenancy
+from recollect.db import Tx, leases, tenancy
 from recollect.errors import BadRequestError, ConflictError, NotFoundError
 from recollect.model import KeyId, OrgId, Page, Tenant, storable
 from recollect.orgs import audit
 
-EVENTS = (
+Event = Literal[
     "document.done",
     "document.failed",
     "document.deleted",
     "sync.completed",
     "sync.failed",
     "connection.needs_auth",
-)
+]
+EVENTS: tuple[Event, ...] = get_args(Event)
 TEST = "webhook.test"
 """What `try_out` sends, whatever the endpoint wants."""
 MOST = 50
@@ -508,8 +509,9 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
         "update endpoints set failures = failures + 1,"
         " failing_since = case when failures > 0 and rest_until > now() - %s then failing_since"
         "  else now() end,"
-        " rest_until = now() + least(interval '5 seconds' * power(2, least(failures, 10)), %s)"
-        " where id = %s and disabled_at is null returning failing_since < now() - %s as hopeless",
+        " rest_until = now() + "
+        + leases.backoff("failures", "interval '5 seconds'", "%s")
+        + " where id = %s and disabled_at is null returning failing_since < now() - %s as hopeless",
         (LONGEST_SILENCE, LONGEST_REST, parcel.endpoint_id, GIVE_UP),
     ).fetchone()
     if row is None or not row["hopeless"]:

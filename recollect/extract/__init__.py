@@ -1,4 +1,4 @@
-"""Extraction: bytes of any readable kind become Markdown.
+"""Extraction: bytes of any readable kind come in, Markdown goes out.
 
 A kind is a row in `kinds` and the module that the row names as its reader. Callers see two
 things: `detect`, a cheap look at the first bytes, and `Sandbox`, which parses in a confined child

@@ -22,6 +22,28 @@ def parse(
         pass
 
 
+def words_of(pieces: Iterable[bytes], name: str) -> str:
+    """The text of the elements of that name, one after another, up to their first child or end.
+    Raises as `steps`."""
+    words: list[str] = []
+    inside = False
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside
+        inside = tag == name
+
+    def end(tag: str) -> None:
+        nonlocal inside
+        inside = False
+
+    def text(piece: str) -> None:
+        if inside:
+            words.append(piece)
+
+    parse(pieces, start, end, text)
+    return "".join(words)
+
+
 def malformed(error: Exception) -> Permanent:
     """What is said of broken XML, by the line where that shows."""
     line = f" (line {error.lineno:,})" if isinstance(error, expat.ExpatError) else ""

@@ -1,4 +1,4 @@
-"""The one door to the network.
+"""The one door to the network: addresses come in, answers of bounded size and time go out.
 
 `Fetcher` gets what strangers name: every address is judged before anything is dialled, on each
 redirect again, and size and time are bounded. `Endpoint` talks to destinations that the operator

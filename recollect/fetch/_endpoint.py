@@ -190,7 +190,8 @@ class Endpoint:
         self._client.close()
 
     def _in_time(self, parts: Iterable[bytes], until: float | None) -> Iterable[bytes]:
-        """A server that sends a few bytes at a time makes progress all the time."""
+        """The parts until a time; Transient after it. The timeout does not end a server that sends
+        a few bytes at a time."""
         for part in parts:
             if until is not None and time.monotonic() > until:
                 raise Transient(f"{self._host} did not finish its answer in time", code="timeout")

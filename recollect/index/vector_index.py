@@ -157,7 +157,7 @@ def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> sq
 
 
 def made_by(vector: NDArray[np.float32] | None) -> str:
-    """The name of the model that made a vector, as far as the vector knows."""
+    """The name of the model that made a vector; empty for a vector that does not carry one."""
     return vector.model if isinstance(vector, ModelVectors) else ""
 
 
@@ -170,7 +170,8 @@ def maker(tx: Tx, vector: NDArray[np.float32] | None) -> str:
 
 
 def hold(tx: Tx) -> Index:
-    """As it is now and stays until this transaction ends; before any vector is written."""
+    """The row as it is now, locked until this transaction ends. Call it before you write a
+    vector."""
     return _index(tx.execute("select * from hold_index()").fetchone()) or UNBOUND
 
 
@@ -212,14 +213,16 @@ def adopt(tx: Tx, name: str, dimensions: int) -> None:
 def reaches(index: Index, name: str) -> bool:
     """Whether a process may start whose settings name this model, though another one is searched.
 
-    So it is with the second model, and with the one before: the index knows how to reach its own.
+    True for the second model and for the one before: the index itself keeps how its own models are
+    reached.
     """
     known = index.replaced if index.other is None else index.other.name
     return index.used.choice is not None and name == known
 
 
 def rebind(tx: Tx, name: str, dimensions: int) -> None:
-    """Bind the index to another model; the vectors it holds must be forgotten with it."""
+    """Bind the index to another model. The caller deletes the vectors that it holds, in the same
+    transaction."""
     for index in INDEXES.values():
         tx.execute(sql.SQL("drop index if exists {}").format(sql.Identifier(index)))
     tx.execute("delete from index_settings")
@@ -234,7 +237,8 @@ def build(tx: Tx, model: Kept) -> None:
 
 
 def rebuild(tx: Tx) -> None:
-    """The indexes over vectors, after a restore; what is being built gets its own at the end."""
+    """Build the indexes over vectors after a restore. A model that is being built gets its index at
+    the end."""
     index = read(tx)
     if index is not None:
         for model in index.models:

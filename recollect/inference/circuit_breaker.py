@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from recollect import log
 from recollect.errors import RecollectError, Unavailable
+from recollect.loop import backoff
 
 FAILURES = 3
 """in a row, until it is left alone"""
@@ -98,10 +99,11 @@ class Breaker:
             # Of those that were under way when the rest began, none makes it longer.
             if self._failures < self._most or (self._rests and not trial):
                 return
-            wanted = max(self._first * 2.0**self._rests, (error.after or _NONE).total_seconds())
-            seconds = min(wanted, self._longest)
+            self._rests += 1
+            longest = timedelta(seconds=self._longest)
+            grown = backoff(self._rests, timedelta(seconds=self._first), longest)
+            seconds = min(max(grown, error.after or _NONE), longest).total_seconds()
             self._until = self._clock() + seconds
-            self._rests = min(self._rests + 1, 30)
             self._last = error
         _log.warning("left alone", of=self._name, code=error.code, seconds=seconds)
 

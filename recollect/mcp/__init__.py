@@ -1,4 +1,6 @@
-"""The service for assistants: an MCP server, over HTTP at `/mcp` and over stdio.
+"""The MCP server for assistants: calls of its tools come in, what the HTTP API answers goes out.
+
+It is there over HTTP at `/mcp`, and over stdio.
 
 The tools (`tools`) ask the service through one seam (`seam`): its own HTTP API with the caller's
 key, so that they can do what the key may do and nothing else. Over HTTP the API is called inside

@@ -177,7 +177,8 @@ def _session_of_request(ctx: Ctx) -> Session:
 
 
 async def _called(tool: Tool[Any, Any], session: Session, given: dict[str, Any]) -> Any:
-    """What goes wrong is the tool's answer, so that the model can read it and mend its call."""
+    """Call a tool. A fault becomes the answer of the tool, so that the model can read it and mend
+    its call."""
     try:
         arguments = tool.arguments.model_validate(given)
     except ValidationError as error:
@@ -198,7 +199,7 @@ def _failed(message: str) -> types.CallToolResult:
 
 
 async def _or_refused(asked: Any) -> Any:
-    """Of resources: they have no answer for what goes wrong but the protocol's own error."""
+    """Raise the protocol's own error for a resource: resources have no other answer for a fault."""
     try:
         return await asked
     except RecollectError as error:

@@ -75,7 +75,8 @@ def chances(compared: Sequence[Compared | NamedStanding], model: str) -> list[fl
 
 
 def apart(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each is above the mean of the nearest others; 0 where there is no other."""
+    """How far each memory's cosine is above the mean of the highest others; 0 if there is no
+    other."""
     if len(cosines) < 2:
         return np.zeros(len(cosines))
     order = np.argsort(-cosines, kind="stable")
@@ -89,7 +90,8 @@ def apart(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
 def forget(
     app: App, tenant: Tenant, tag: str, found: Sequence[FoundMemory], reason: str | None, batch: str
 ) -> list[Memory]:
-    """Forget them; what was corrected since it was found says something else now, and stays."""
+    """Forget these memories. A memory that was corrected since it was found stays, because it says
+    something else now. Returns those that were forgotten."""
     ids = [one.memory.id for one in found]
 
     def write(tx: Tx) -> list[Memory]:

@@ -1,1 +1,1 @@
-"""Care of the whole installation: purge, verify, back up, probe, encrypt again."""
+"""Care of the installation: what is stored comes in, repairs, backups and findings go out."""

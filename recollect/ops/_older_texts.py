@@ -63,7 +63,8 @@ def _check_places(db: Database, found: AllDamage, *, mend: bool) -> None:
 
 
 def _place_again(db: Database, document: str, version: int) -> bool:
-    """Where the text is cut as it was; False if what is left lies elsewhere."""
+    """Write the rows of chunks that a version lacks. False, and nothing is written, if the text is
+    cut in another way today, or the rows that are left do not fit it."""
     with db.begin() as tx:
         tx.execute("select from documents where id = %s for no key update", (document,))
         row = tx.execute("select text, chunks from versions where id = %s", (version,)).fetchone()
@@ -130,7 +131,8 @@ def _lacking(db: Database) -> list[dict[str, Any]]:
 
 
 def _differing(db: Database, share: float) -> list[dict[str, Any]]:
-    """Of all the text is compared, of about that share the words."""
+    """Entries of older texts that are wrong. It compares the text of each with its hash, and of
+    about that share the words, too."""
     id, hash, wrong = "", b"", list[dict[str, Any]]()
     while True:
         with db.begin() as tx:
@@ -157,7 +159,8 @@ def _has_its_words(row: Mapping[str, Any]) -> bool:
 
 
 def _make_again(db: Database, id: DocumentId, hash: bytes) -> bool:
-    """From an older text that has it; False if each of them is damaged, too."""
+    """Write an entry again from an older text that contains the passage. False if each of these
+    texts is damaged, too."""
     with db.begin() as tx:
         rows = tx.execute(
             "select d.org_id, substr(v.text, c.start_at + 1, c.end_at - c.start_at) as text"

@@ -91,7 +91,8 @@ def silence(session: Tx) -> None:
 
 
 def scrub(messages: Path) -> None:
-    """Keep of the server's log what cannot quote content. The server appends; so may we rewrite."""
+    """Keep of the server's log what cannot quote content. The server opens its log to append, so it
+    goes on behind what is left."""
     try:
         with messages.open("r+b") as file:
             kept = [line for line in file if _HARMLESS.match(line)]
@@ -164,8 +165,8 @@ def _wal_parts(session: Tx) -> list[str]:
 def remove_abandoned(session: Tx, server: Path) -> int:
     """Remove files of tables that a crash left half-made: the catalogue does not know them.
 
-    One that is younger than a transaction under way may be that one's own; so may one that only
-    looks older, by a clock that was set back. So those are waited for that may have made it.
+    A file may belong to a transaction that is under way, and its time does not tell, since a clock
+    may be set back. So this waits for the transactions that may have made one.
     """
     oid = one_row(
         session, "select oid::text as oid from pg_database where datname = current_database()"
@@ -199,7 +200,7 @@ def remove_abandoned(session: Tx, server: Path) -> int:
 
 
 def _under_way(session: Tx) -> set[str]:
-    """The transactions of this database but our own, by what each of them alone is called."""
+    """The transactions of this database except our own, by their virtual ids."""
     rows = session.execute(
         "select l.virtualtransaction as id from pg_locks l join pg_stat_activity a using (pid)"
         " where l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction"

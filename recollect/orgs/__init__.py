@@ -1,1 +1,1 @@
-"""Organisations with their keys, settings, tags and audit log: who may do what, where."""
+"""Organisations: keys come in, who may do what goes out; with settings, tags and the audit log."""

@@ -39,12 +39,12 @@ _ACTOR = ContextVar("actor", default=SERVICE)
 
 
 def act(by: Actor) -> None:
-    """From now on it is they who act, in this context: a request, a command."""
+    """Say who acts in this context (a request, a command) from now on."""
     _ACTOR.set(by)
 
 
 def act_as(key: KeyId, org: OrgId) -> None:
-    """The request of the context turned out to be that of a key."""
+    """Say that the request of the context was made with this key."""
     _ACTOR.set(replace(_ACTOR.get(), name=f"key:{key}", org_id=org))
 
 

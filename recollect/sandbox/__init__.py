@@ -1,1 +1,1 @@
-"""Confinement of the child processes that read untrusted files, these processes, their pipes."""
+"""Child processes that are confined: untrusted files come in, what was read of them goes out."""

@@ -1,1 +1,1 @@
-"""One question: words and filters come in, ranked hits go out."""
+"""One question: words and filters come in, ranked hits, or an answer from them, go out."""

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from recollect import db, encryption
 from recollect.connectors.pushes import PushResult, Registration
-from recollect.db import Tx
+from recollect.db import Tx, leases
 from recollect.errors import NotFoundError
 from recollect.model import (
     Connection,
@@ -330,8 +330,9 @@ def due_farewells(tx: Tx, limit: int = 10) -> list[Farewell]:
         "with due as materialized (select id from farewells where due_at <= now()"
         "  order by due_at limit %s for update skip locked)"
         " update farewells f set attempts = f.attempts + 1,"
-        " due_at = now() + interval '1 minute' * power(2, least(f.attempts, 8))"
-        " from due where f.id = due.id returning f.id, f.provider, f.sealed, f.attempts",
+        " due_at = now() + "
+        + leases.backoff("f.attempts", "interval '1 minute'", "interval '256 minutes'")
+        + " from due where f.id = due.id returning f.id, f.provider, f.sealed, f.attempts",
         (limit,),
     )
     return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]

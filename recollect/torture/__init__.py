@@ -1,8 +1,9 @@
-"""Whether the service keeps its promises while everything around it breaks (`recollect torture`).
+"""Torture: a seed for faults comes in, a verdict on what the service kept goes out.
 
-The whole service runs on a scratch folder. Clients write and remember what was acknowledged; a
-plan made from a seed kills processes, fills the disk, spoils the embedding endpoint, cuts
-connections. At the end what is there is compared with what must be: lost, doubled, stuck, wrong.
+`recollect torture` runs the whole service on a scratch folder. Clients write and remember what was
+acknowledged; a plan made from a seed kills processes, fills the disk, spoils the embedding
+endpoint, cuts connections. At the end it compares what is there with what must be: lost, doubled,
+stuck, wrong.
 """
 
 import sys

@@ -166,7 +166,7 @@ class Ground:
 
     @property
     def url(self) -> str:
-        """Where a client finds it that has no choice."""
+        """The address for a client that uses only one."""
         return self.urls[0]
 
     @property
@@ -439,7 +439,8 @@ def can_mount() -> str | None:
 
 
 def _mount(folder: Path) -> None:
-    """For this thread and all that it starts from now on; goes with the last of them."""
+    """Mount a file system that only this thread and the processes it starts from now on see. It is
+    gone when the last of them ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_MOUNTS) != 0:
         raise SetupError(f"no private name space: {os.strerror(ctypes.get_errno())}")
@@ -480,12 +481,12 @@ def _is_postgres(process: Process) -> bool:
 
 
 def _kill(victim: Process) -> bool:
-    """Whether it was still the same, and is dead now."""
+    """Kill the process, unless its id belongs to another by now; whether it was killed."""
     return _signal(victim, signal.SIGKILL)
 
 
 def _signal(victim: Process, number: signal.Signals) -> bool:
-    """Whether it was still the same, and was sent the signal."""
+    """Send the signal, unless the id belongs to another process by now; whether it was sent."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(victim.pid)
         try:

@@ -187,7 +187,8 @@ def send(app: App, parcel: Parcel) -> tuple[Attempt, timedelta | None]:
 def pause(
     attempt: int, asked: timedelta | None, pauses: Sequence[timedelta] = PAUSES
 ) -> timedelta | None:
-    """How long after the `attempt`th (from 1) the next one comes; None: there is none."""
+    """How long to wait after the attempt of that number (from 1) for the next one; None: there is
+    none."""
     if attempt > len(pauses):
         return None
     jitter = random.uniform(1.0, 1.1)  # noqa: S311 # no secret

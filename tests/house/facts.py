@@ -13,9 +13,26 @@ import recollect
 
 PACKAGE = Path(recollect.__file__).parent
 PROJECT = PACKAGE.parent
+_COMMON_WORDS = frozenset({"folder", "s3"})
+"""Folders of providers whose names mean other things, too; of these, S3 is looked for in quotes."""
 PROVIDERS = re.compile(
-    r"google[_-]\w|gmail|\bnotion|onedrive|github|web[_-]crawler|[\"']s3[\"']",
+    "|".join(
+        [
+            r"google[_-]\w",
+            r"[\"']s3[\"']",
+            *(
+                r"(?<![a-z])" + folder.parent.name.replace("_", "[_-]?")
+                for folder in sorted((PACKAGE / "connectors").glob("*/__init__.py"))
+                if folder.parent.name not in _COMMON_WORDS
+            ),
+        ]
+    ),
     re.IGNORECASE,
+)
+_STATEMENT = re.compile(
+    r"\"\s*(select\s.*\sfrom\s|insert into\s|update \w+ (\w+ )?set\s|delete from\s|copy \w+ "
+    r"|with (recursive )?\w+ as )",
+    re.DOTALL,
 )
 _SIX = 6
 
@@ -70,8 +87,16 @@ def class_names() -> Mapping[str, list[str]]:
 
 
 def speaking_sql() -> list[str]:
-    """Modules that hand a statement to the database."""
-    return [name for name, text in sources().items() if re.search(r"\.execute(many)?\(", text)]
+    """Modules that hand a statement to the database, or hold one."""
+    return [
+        name
+        for name, tree in trees().items()
+        if any(
+            isinstance(node, ast.Attribute) and node.attr in ("execute", "executemany")
+            for node in ast.walk(tree)
+        )
+        or any(_STATEMENT.match(word) for word in _words(tree))
+    ]
 
 
 def naming_providers() -> list[str]:
@@ -82,6 +107,17 @@ def naming_providers() -> list[str]:
         if not name.startswith(("connectors/", "torture/"))
         and any(PROVIDERS.search(word) for word in _words(tree))
     ]
+
+
+def files_naming_providers() -> list[str]:
+    """Files of the package that are no modules, below no provider's folder, and name one."""
+    return sorted(
+        file.relative_to(PACKAGE).as_posix()
+        for file in PACKAGE.rglob("*")
+        if file.suffix in (".html", ".js", ".css", ".json", ".toml", ".md", ".txt", ".yaml")
+        and not file.is_relative_to(PACKAGE / "connectors")
+        and PROVIDERS.search(file.read_text())
+    )
 
 
 def _words(tree: ast.Module) -> Iterator[str]:
@@ -99,8 +135,33 @@ def _words(tree: ast.Module) -> Iterator[str]:
                 yield text.replace(".", " ")
             case ast.ImportFrom(module=str(text)):
                 yield text.replace(".", " ")
+            case (
+                ast.FunctionDef(name=text)
+                | ast.AsyncFunctionDef(name=text)
+                | ast.ClassDef(name=text)
+            ):
+                yield text
+            case ast.arg(arg=text) | ast.keyword(arg=str(text)):
+                yield text
             case _:
                 pass
+
+
+def rooms_imported_alone(test: ast.Module) -> list[str]:
+    """The room, if this module imports of all rooms that one."""
+    found = set[str]()
+    for node in ast.walk(test):
+        match node:
+            case ast.ImportFrom(module="recollect", names=names):
+                found |= {one.name for one in names}
+            case ast.ImportFrom(module=str(module)) if module.startswith("recollect."):
+                found.add(room(module))
+            case ast.Import(names=names):
+                found |= {room(one.name) for one in names if one.name.startswith("recollect.")}
+            case _:
+                pass
+    found &= set(rooms())
+    return sorted(found) if len(found) == 1 else []
 
 
 def edges() -> Mapping[str, set[str]]:
@@ -120,11 +181,21 @@ def room(module: str) -> str:
 
 
 def repeated_lines() -> int:
-    """Pairs of places where the same six lines of code stand."""
+    """Pairs of places where the same six lines of code stand, imports left out."""
     seen: defaultdict[tuple[str, ...], int] = defaultdict(int)
-    for text in sources().values():
-        code = [line.strip() for line in text.splitlines()]
-        code = [line for line in code if line and not line.startswith(("#", "from ", "import "))]
+    for name, text in sources().items():
+        imported = {
+            number
+            for node in ast.walk(trees()[name])
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        }
+        lines = (
+            line.strip()
+            for number, line in enumerate(text.splitlines(), 1)
+            if number not in imported
+        )
+        code = [line for line in lines if line and not line.startswith("#")]
         for start in range(len(code) - _SIX + 1):
             seen[tuple(code[start : start + _SIX])] += 1
     return sum(count * (count - 1) // 2 for count in seen.values())

@@ -7,6 +7,7 @@ from pathlib import Path
 from recollect import connectors
 from recollect.api.settings_schemas import SettingsOut, SettingsPatch
 from recollect.orgs import settings
+from tests import change
 from tests.house import facts, plan
 
 
@@ -16,14 +17,14 @@ def test_the_root_shows_the_way():
     assert len(entries) <= plan.MOST_ROOT_ENTRIES, entries
 
 
-def test_each_room_says_in_a_sentence_what_it_is_for():
-    silent = [
-        name
+def test_each_room_says_in_a_sentence_what_comes_in_and_what_goes_out():
+    said = re.compile(r"[^.]+ comes? in\b[^.]* goe?s? out\b[^.]*\.")
+    first = {
+        name: (ast.get_docstring(facts.trees()[f"{name}/__init__.py"]) or "").partition("\n\n")[0]
         for name in facts.rooms()
-        if not ast.get_docstring(facts.trees()[f"{name}/__init__.py"])
-    ]
+    }
 
-    assert silent == []
+    assert [name for name, sentence in first.items() if not said.fullmatch(sentence)] == []
 
 
 def test_files_are_short():
@@ -53,17 +54,30 @@ def test_only_some_rooms_speak_sql():
 
 
 def test_what_a_caller_may_see_is_said_in_one_place():
-    """The words of a limited key's tags in a predicate."""
-    said = re.compile(r"(&&|<@|@>|= any\() ?%\(reach\)s|%\(reach\)s::text\[\] is null")
+    """The words of a limited key's tags in a predicate, whatever the parameter is called."""
+    said = re.compile(
+        r"(&&|<@|@>|= any\() ?%\(reach\)s|%\((reach|tags|own)\)s::text\[\] is null or"
+    )
     found = {name for name, text in facts.sources().items() if said.search(text)}
-    # What a connection may reach; and which of several documents a customId means to a key.
+    # What a connection may reach; which of several documents a customId means to a key; and the
+    # tags that the operator limits an export to.
     own = {"sync/connections.py", "documents/_reading.py"}
+    own |= {"ops/backup/_export.py", "ops/backup/_questions.py"}
 
     assert found == {plan.TENANCY, *plan.TENANCY_ELSEWHERE, *own}
 
 
+def test_how_a_rest_grows_is_said_in_two_places():
+    """In Python, and for a statement."""
+    said = re.compile(r"\bpower\(|\b2(\.0)? ?\*\* ?[a-z_(]|\bfactor ?\*\*")
+    found = {name for name, text in facts.sources().items() if said.search(text)}
+
+    assert found == {"loop.py", "db/leases.py"}
+
+
 def test_providers_are_named_in_their_rooms():
     assert set(facts.naming_providers()) == set(plan.PROVIDERS_ELSEWHERE)
+    assert set(facts.files_naming_providers()) == set(plan.PROVIDERS_IN_FILES)
 
 
 def test_what_has_to_list_the_providers_lists_them_all():
@@ -76,7 +90,10 @@ def test_what_has_to_list_the_providers_lists_them_all():
 
 
 def test_a_class_has_a_name_of_its_own():
-    assert facts.class_names().keys() == plan.CLASS_NAMES_TWICE
+    found = facts.class_names()
+
+    assert found.keys() == plan.CLASS_NAMES_TWICE
+    assert all(place.startswith("connectors/") for places in found.values() for place in places)
 
 
 def test_the_tour_is_short():
@@ -87,3 +104,29 @@ def test_the_tour_is_short():
 
     assert len(files) <= plan.MOST_TOUR_FILES, files
     assert lines <= plan.MOST_TOUR_LINES
+
+
+def test_the_tour_names_every_room_and_only_files_that_are_there():
+    page = (facts.PROJECT / "docs" / "tour.md").read_text()
+    table = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
+    named = re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.\w+)?)`", page)
+
+    assert set(re.findall(r"`(\w+)`", table)) == set(facts.rooms())
+    assert "search/candidates.py" in named, "it sees names"
+    roots = facts.PACKAGE, facts.PROJECT
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
+def test_a_change_of_a_room_runs_the_tests_that_import_nothing_else_of_the_house():
+    """Of nouns, flows and what is below; that the doors are asked, the imports do not tell."""
+    left_out = {
+        test.relative_to(facts.PROJECT).as_posix(): room
+        for test in sorted((facts.PROJECT / "tests").rglob("test_*.py"))
+        for room in facts.rooms_imported_alone(ast.parse(test.read_text()))
+        if not any(
+            test == facts.PROJECT / path or test.is_relative_to(facts.PROJECT / path)
+            for path in change.planned([f"recollect/{room}/__init__.py"]).paths
+        )
+    }
+
+    assert {test for test, room in left_out.items() if room not in plan.ASKED_FROM_ABOVE} == set()

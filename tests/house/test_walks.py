@@ -3,6 +3,7 @@ in a warm process. Prints the ways with `-s`."""
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator
 from itertools import count, groupby
 from pathlib import Path
@@ -27,6 +28,8 @@ class Walk:
 
     def __init__(self) -> None:
         self.files: list[str] | None = None
+        self.calls = Counter[tuple[str, str]]()
+        """how often each function of a file was called on the last way"""
         self._begun = set[FrameType]()
 
     def hook(self, frame: FrameType, event: str, _: Any) -> None:
@@ -36,6 +39,7 @@ class Walk:
             if path.startswith(HOUSE):
                 self._begun.add(frame)
                 self.files.append(path.removeprefix(HOUSE))
+                self.calls[self.files[-1], frame.f_code.co_name] += 1
 
     def through(self, way: str, go: Callable[[], None], times: int = 1) -> None:
         """Holds the shortest of the ways to its plan: rooms, files, changes of file."""
@@ -46,7 +50,9 @@ class Walk:
                 return
         pytest.fail(f"{way}: {counted}")
 
-    def _walked(self, way: str, go: Callable[[], None]) -> tuple[int, int, int]:
+    def watched(self, go: Callable[[], None]) -> list[str]:
+        """The files on the way, one for each call; `calls` has the counts."""
+        self.calls.clear()
         self.files = files = []
         sys.setprofile(self.hook)
         try:
@@ -55,7 +61,10 @@ class Walk:
             sys.setprofile(None)
             self.files = None
             self._begun.clear()
-        passed = [file for file, _ in groupby(files)]
+        return files
+
+    def _walked(self, way: str, go: Callable[[], None]) -> tuple[int, int, int]:
+        passed = [file for file, _ in groupby(self.watched(go))]
         rooms = {file.partition("/")[0] for file in passed if "/" in file}
         counted = len(rooms), len(set(passed)), len(passed)
         sys.stdout.write(f"{way}: {counted} {' '.join(dict.fromkeys(passed))}\n")
@@ -106,3 +115,31 @@ def test_a_sync_passes_few_rooms(world: World, walk: Walk):
     # The questions whether it is over, and loops that look at queues, come in between.
     walk.through("a sync of one new file", sync, times=20)
     assert f"n{next(numbers) - 1}" in world.documents()
+
+
+def test_a_kind_is_found_once_by_each_process_that_has_the_file(app: App, key: str, walk: Walk):
+    """By the API, which refuses what cannot be read, and by the worker, which reads it."""
+
+    def upload() -> None:
+        files = {"file": ("herons.md", b"Herons wait.", "text/markdown")}
+        assert http.post("/v3/documents/file", files=files).status_code == 200
+        drain(app)
+
+    with TestClient(create_app(app), headers={"authorization": f"Bearer {key}"}) as http:
+        walk.watched(upload)
+
+    assert walk.calls["extract/_registry.py", "detect"] == 2
+
+
+@pytest.mark.parametrize("world", ["google-drive"], indirect=True)
+def test_a_filter_is_compiled_once_in_a_sync(world: World, walk: Walk):
+    kept_out = {"excludeItems": {"titlePatterns": ["secret*"]}}
+    assert world.http.patch("/v3/settings", json=kept_out).status_code == 200
+    world.connect()
+    world.sync()
+    for number in (7, 8, 9):
+        world.peer.put(f"n{number}", "It came later.")
+    walk.watched(world.sync)
+
+    assert walk.calls["sync/item_filter.py", "_patterns"] == 2, "what is let in, what is kept out"
+    assert "n9" in world.documents()

@@ -13,7 +13,7 @@ SIGNS = (b"\x1b", b"\0", b"~{")
 
 
 def bytes_of(encoded: str) -> bytes | None:
-    """Base64 for URLs, padded or not; None: it is not one."""
+    """The bytes of Base64 for URLs, with or without padding; None if it is not Base64."""
     try:
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
     except (binascii.Error, ValueError):
@@ -21,7 +21,8 @@ def bytes_of(encoded: str) -> bytes | None:
 
 
 def decoded(data: bytes, charset: str | None) -> str:
-    """Gmail turns most bodies into UTF-8 and leaves the charset in their headers as it was."""
+    """The text of a body. UTF-8 is tried first: Gmail turns most bodies into it, and leaves the
+    charset in their headers as it was."""
     declared = codec_of(charset or "") or "windows-1252"
     if not (ALSO_UTF_8.match(declared) and any(sign in data for sign in SIGNS)):
         try:

@@ -82,8 +82,8 @@ def changes_at(api: Api, feed: str, token: str) -> EndpointAnswer:
 def changed(
     entries: Sequence[Any], is_here: Callable[[DriveFile], bool]
 ) -> dict[str, DriveFile | None]:
-    """By id, the last that a feed says of each file; None: gone, as far as this feed knows.
-    `is_here`: whether a file is listed with this feed."""
+    """For each id the newest state of the file in these entries of a feed; None: the feed says that
+    it is gone. `is_here`: whether a file is listed with this feed."""
     found: dict[str, DriveFile | None] = {}
     for entry in entries:
         said = as_object(entry)
@@ -110,7 +110,7 @@ def target_of(api: Api, patience: Patience, shortcut: DriveFile) -> DriveFile | 
 
 
 def read(api: Api, patience: Patience, id: str, key: str) -> DriveFile | str | Transient:
-    """The file, why there is none, or why it cannot be said at present."""
+    """The file, why it does not become a document, or why that is not known at present."""
     try:
         answer = api.call(
             "GET",

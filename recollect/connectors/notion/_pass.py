@@ -209,7 +209,8 @@ class Pass:
         self._state.edited = min(newest, latest)
 
     def _bury(self, trashed: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
-        """A page in the trash; its former contents are asked for, since they may have moved."""
+        """Say that pages in the trash are gone, and ask for what stood in them: it may have
+        moved."""
         ids = [id_of(found.get("id")) for found in trashed]
         for known in self._known(ids).values():
             if self._said.get(known.row.id) != TRASHED:
@@ -223,7 +224,7 @@ class Pass:
         self._doubt(known)
 
     def _doubt(self, known: KnownObject) -> None:
-        """What stood in something that is not there any more."""
+        """Mark what stood in an object that is gone, to be asked for."""
         self._doubtful.extend(id for kind, id in known.children if kind == PAGE)
         containers = {id for kind, id in known.children if kind == DATABASE}
         if containers or known.object == DATABASE:
@@ -235,7 +236,8 @@ class Pass:
             )
 
     def _ask_again(self) -> Iterator[Change]:
-        """What was not found the last time, and what had just been edited."""
+        """Ask again for what was not found the last time, and for what had just been edited
+        then."""
         for id in list(self._state.missing):
             if id not in self._met:
                 self._state.missing.remove(id)
@@ -293,7 +295,7 @@ class Pass:
         yield self._checkpoint()
 
     def _walk(self, check: Check, before: int) -> Iterator[Change]:
-        """From all that was met to what stands in it."""
+        """Look at all that was found, then at what stands in it, and so on."""
         began = time_of(check.began)
         calls = self._notion.count
         for row in self._source.remembered():
@@ -313,7 +315,7 @@ class Pass:
         yield from self._between(check, before)
 
     def _verify(self, check: Check, before: int) -> Iterator[Change]:
-        """What is known and was not met is asked for by itself."""
+        """Ask for each thing that is known and was not found in this check."""
         began = time_of(check.began)
         yield self._checkpoint()
         unmet = (row.id for row in self._source.remembered() if row.seen_at < began)
@@ -478,7 +480,7 @@ class Pass:
     def _look_through(
         self, id: str, version: str, known: KnownObject | None
     ) -> Generator[Change, None, "PageLook"]:
-        """What stands in a page; not looked for where it is known, or of no use."""
+        """Look for what stands in a page, unless that is known or of no use."""
         before = PageLook([] if known is None else known.children, blank=False, whole=False)
         if known is not None and known.walked(version):
             return PageLook(before.children, bool(known.row.extra.get("blank")), whole=True)
@@ -552,7 +554,7 @@ class Pass:
     # --- trouble ---
 
     def _guarded(self, steps: Iterator[Change], id: str) -> Iterator[Change]:
-        """What goes wrong with one item is reported, and the others go on."""
+        """Report an error of one thing, and go on with the others."""
         before = self._patience.in_a_row
         try:
             yield from steps
@@ -563,7 +565,7 @@ class Pass:
             self._patience.succeeded()
 
     def _trouble(self, error: Permanent | Transient, id: str) -> Trouble:
-        """Raises it again when it is not of this thing alone."""
+        """Report an error that concerns this thing alone; raise any other again."""
         if isinstance(error, Transient) or error.code == RESTRICTED:
             self._patience.failed(error)
         return Trouble(f"{id}: {error}. What was read of it before stays.", error.code)
@@ -578,7 +580,7 @@ class Pass:
         }
 
     def _forget(self, id: str) -> None:
-        """It was found, or is gone: nothing waits to be asked of it."""
+        """Ask for it no more: it was found, or is gone."""
         self._state.unsettled.pop(id, None)
         if id in self._state.missing:
             self._state.missing.remove(id)

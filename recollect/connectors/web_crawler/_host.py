@@ -21,6 +21,7 @@ from recollect.connectors.web_crawler._state import State
 from recollect.connectors.web_crawler._visit import Visit, visit_file, visit_page
 from recollect.errors import Permanent, Transient, Unavailable
 from recollect.fetch import Fetched, FetchLimits
+from recollect.loop import backoff
 
 MOST_ORIGINS = 8
 """ports and schemes of the host"""
@@ -180,7 +181,8 @@ class Host:
     def hold(self, error: Transient, tries: int) -> bool:
         """Be slower after trouble; whether the site asked for it. Raises Parked."""
         limited = _is_limit(error)
-        seconds = 2.0**tries if error.after is None else error.after.total_seconds()
+        pause = backoff(tries + 1, timedelta(seconds=1)) if error.after is None else error.after
+        seconds = pause.total_seconds()
         self._source.rest(self._name, seconds if limited else min(seconds, LONGEST_PAUSE))
         self._asked = -BURST
         if limited and (seconds > LONGEST_PAUSE or tries + 1 >= TRIES):

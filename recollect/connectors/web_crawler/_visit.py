@@ -64,7 +64,8 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
 def _only_html(answer: Fetched, head: bytes | None) -> None:
-    """By what the server calls it, and by what it is."""
+    """Stop reading an answer that is not HTML, by the type that the server names or by its
+    bytes."""
     if head is None:
         is_html = answer.mime is None or answer.mime in _HTML
     elif head.startswith(_BINARY) or (b"\0" in head and not head.startswith(_WIDE)):
@@ -91,7 +92,7 @@ def validators(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def told_in_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What the site asks of this robot beside the page."""
+    """What the site asks of this robot in the headers of the page."""
     return header_directives(headers.get("x-robots-tag", ""), AGENT)
 
 

@@ -27,7 +27,8 @@ _UNIT = re.compile(rb"[\r\n]*+(\\'[0-9a-fA-F]{2}|\\[\\{}]|[^\\{}\r\n])")
 
 
 def in_unicode(data: bytes) -> bytes:
-    """The same with such bytes as `\\u` and a number; the others stay as they are."""
+    """The file with each byte that xberg cannot read written as `\\u` and a number; all others
+    stay."""
     found = _DEFAULT.search(data)
     page = _OLD.get(found[2]) or f"cp{found[1].decode()}" if found else ""
     if data.isascii() and not _is_odd(page) and not _EAST_ASIAN.search(data):
@@ -47,7 +48,8 @@ def _is_odd(page: str) -> bool:
 
 
 class _Rewritten:
-    """One walk over the groups, which know the font and what stands behind each `\\u`."""
+    """One walk over the groups of a file. A group has a font, and a number of characters that stand
+    behind each `\\u` for readers that do not know it."""
 
     def __init__(self, data: bytes, page: str | None) -> None:
         self._data, self._page = data, page
@@ -106,7 +108,8 @@ class _Rewritten:
             self._fonts[self._defined] = None
 
     def _text(self, token: re.Match[bytes], encoding: str | None) -> tuple[str | bytes, int]:
-        """What begins there, and where it ends: in the escapes that xberg reads if it can."""
+        """The text of a token and the position behind it. A byte of no known charset stays as an
+        escape."""
         written, end = token["byte"], token.end()
         is_raw = not written.startswith(b"\\")
         if is_raw and self._is_utf8:
@@ -123,7 +126,7 @@ class _Rewritten:
         return "".join(characters), at
 
     def _character(self, at: int, encoding: str) -> tuple[str, int]:
-        """Of the one or two bytes that stand there."""
+        """The character of one or two bytes at a position, and the position behind it."""
         first = _UNIT.match(self._data, at)
         assert first
         byte = _byte(first[1])

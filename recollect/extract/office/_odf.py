@@ -24,21 +24,6 @@ def open_package(data: bytes) -> Package:
 
 
 def title(package: Package) -> str | None:
-    words: list[str] = []
-    inside = False
-
-    def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal inside
-        inside = tag == "title"
-
-    def end(tag: str) -> None:
-        nonlocal inside
-        inside = False
-
-    def text(piece: str) -> None:
-        if inside:
-            words.append(piece)
-
-    if "meta.xml" in package.names:
-        _xml.parse(package.pieces("meta.xml"), start, end, text)
-    return clean_line("".join(words)) or None
+    """What the file's properties call it."""
+    told = _xml.words_of(package.pieces("meta.xml"), "title") if "meta.xml" in package.names else ""
+    return clean_line(told) or None

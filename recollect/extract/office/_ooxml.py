@@ -72,20 +72,5 @@ def title(package: Package) -> str | None:
     source = related(package, "", "core-properties")
     if source is None:
         return None
-    inside = False
-    words: list[str] = []
-
-    def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal inside
-        inside = tag == "title"
-
-    def end(tag: str) -> None:
-        nonlocal inside
-        inside = False
-
-    def text(piece: str) -> None:
-        if inside:
-            words.append(piece)
-
-    _xml.parse(package.pieces(source), start, end, text)
-    return clean_line(unescaped("".join(words))) or None
+    told = _xml.words_of(package.pieces(source), "title")
+    return clean_line(unescaped(told)) or None

@@ -18,7 +18,8 @@ class Slide(NamedTuple):
 
 
 def written(slides: Iterable[Slide], title: str | None) -> Extracted:
-    """One after the other; without a `title` the first one that a slide has is that of all."""
+    """All slides as one text. Without a `title`, the first title of a slide is that of the
+    document."""
     places: list[Place] = []
     texts: list[str] = []
     hidden: list[int] = []
@@ -41,7 +42,7 @@ def written(slides: Iterable[Slide], title: str | None) -> Extracted:
 
 
 def paragraph(words: str) -> str:
-    """Its lines, each tidied."""
+    """The lines of a paragraph, each without superfluous spaces."""
     lines = map(clean_line, words.split("\n")) if "\n" in words else [clean_line(words)]
     return "\n".join(lines).strip()
 
@@ -52,13 +53,13 @@ def item(text: str, level: int) -> str:
 
 
 def block(paragraphs: Sequence[str]) -> str:
-    """Those of one shape."""
+    """The paragraphs of one shape as a block of Markdown."""
     listed = all(text.lstrip().startswith("- ") for text in paragraphs)
     return ("\n" if listed else "\n\n").join(paragraphs)
 
 
 def table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """As a block; none for one without words."""
+    """The table as a block of Markdown; no block for a table without words."""
     kept = [[cell.replace("|", "\\|") for cell in row] for row in rows if any(row)]
     if not kept:
         return []

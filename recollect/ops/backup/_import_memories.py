@@ -69,7 +69,7 @@ def differs(given: BundledMemory, chain: Mapping[str, MemoryVersion], id: str) -
 
 
 def _back(chain: Mapping[str, MemoryVersion], version: MemoryVersion) -> set[str]:
-    """It and those before it."""
+    """The ids of a version and of all versions before it."""
     found = {version.id}
     before = chain.get(version.parent or "")
     while before is not None and before.id not in found:

@@ -22,9 +22,9 @@ _PAUSE = Event()
 
 @contextmanager
 def session(url: str) -> Generator[Tx]:
-    """A connection of its own, in autocommit, which keeps its locks. What goes wrong with it is
-    Unavailable; a refusal or a full disk of the server, or a pooler that gives each transaction
-    another session, is SetupError."""
+    """A connection of its own, in autocommit, which keeps its locks. Raises Unavailable when it
+    fails, and SetupError for a refusal or a full disk of the server, and for a pooler that gives
+    each transaction another session."""
     try:
         check_pooler(url)
         with connect(
