@@ -83,7 +83,7 @@ class PageWords(NamedTuple):
     """None: it is too long for a notice, or mostly numbers"""
     changed: Wording | None
     """the wording, if the document had a text that is another one now: the two share less than half
-    of their words, and it lost more than a quarter of its own"""
+    of their words, and more than a few of the former ones are lost"""
     first: str | None
     """if the text is a notice: the page on which this crawl found it first"""
 
