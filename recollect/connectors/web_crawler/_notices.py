@@ -27,7 +27,7 @@ _MOST_WORDS = 1_000
 _MOST_KEPT = 100_000
 """characters of all notices of one crawl, which are in its cursor"""
 _MOST_CHARACTERS = 20_000
-_TARGET = re.compile(r"\]\([^)\s]{0,2048}\)|https?://\S+")
+_TARGET = re.compile(r"\]\([^)\s\[\]]{0,2048}\)|https?://\S+")
 _ASCII = re.compile(r"[!-~]+")
 _DIGIT = re.compile(r"[0-9]")
 # Python's \w leaves out the marks that Indic words are made of.
