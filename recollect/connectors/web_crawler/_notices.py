@@ -27,7 +27,7 @@ _MOST_WORDS = 1_000
 _MOST_KEPT = 100_000
 """characters of all notices of one crawl, which are in its cursor"""
 _MOST_CHARACTERS = 20_000
-_TARGET = re.compile(r"\]\([^)\s]{0,2048}\)|https?://\S+")
+_TARGET = re.compile(r"\]\([^)\s\[\]]{0,2048}\)|https?://\S+")
 _ASCII = re.compile(r"[!-~]+")
 _DIGIT = re.compile(r"[0-9]")
 # Python's \w leaves out the marks that Indic words are made of.
@@ -83,7 +83,7 @@ class PageWords(NamedTuple):
     """None: it is too long for a notice, or mostly numbers"""
     changed: Wording | None
     """the wording, if the document had a text that is another one now: the two share less than half
-    of their words, and it lost more than a quarter of its own"""
+    of their words, and more than a few of the former ones are lost"""
     first: str | None
     """if the text is a notice: the page on which this crawl found it first"""
 
