@@ -34,7 +34,13 @@ OWN = {
     "api": ("tests/contract",),
     "mcp": ("tests/contract/test_mcp.py", "tests/contract/test_reach.py"),
     "cli": ("tests/cli", "tests/e2e/test_cli.py", "tests/e2e/test_quickstart.py", "tests/docs"),
-    "console": ("tests/console", "tests/e2e/test_console_browser.py"),
+    "console": (
+        "tests/console",
+        *(
+            path.relative_to(PROJECT).as_posix()
+            for path in sorted((PROJECT / "tests" / "e2e").glob("test_*_browser.py"))
+        ),
+    ),
     "sandbox": tuple(
         f"tests/extract/test_{name}.py" for name in ("confine", "filter", "sandbox", "tasks")
     ),

@@ -33,7 +33,7 @@ from recollect.errors import (
     sentence_of,
 )
 from recollect.model import Connection
-from recollect.sync import authorizations, connect, farewells, push_registrations
+from recollect.sync import authorizations, connect, push_registrations, revocations
 from recollect.sync.connect import callback_url
 from recollect.sync.credentials import client_of, oauth_of, open_registration, seal_tokens
 from recollect.sync.push_registrations import StoredRegistration
@@ -143,7 +143,7 @@ def _agreed(
             _authorize(app, connection, connector, tokens, account)
         except BadRequestError:  # scopes are missing, or it is another account's
             with suppress(RecollectError):
-                farewells.take_back(app, connection, tokens, account.id)
+                revocations.take_back(app, connection, tokens, account.id)
             raise
     except RecollectError as fault:
         LOG.warning("authorization failed", connection=connection.id, reason=sentence_of(fault))
@@ -261,7 +261,7 @@ def _receive(app: App, connector: Connector, come: Push, connection: Connection 
     if notice.pending_secret is not None:
         _keep_pending(app, provider, notice.pending_secret)
     with app.db.begin() as tx:
-        push_registrations.heed(
+        push_registrations.take_push(
             tx, provider, notice, connection.id if connection is not None else None
         )
         if notice.lost and registration is not None:

@@ -115,7 +115,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class ClaimedDelivery:
     """A claimed delivery with what sending it takes; `attempt` fences, counted from 1."""
 
     id: str
@@ -429,7 +429,9 @@ def wanted(tx: Tx) -> bool:
     return row is not None and row["found"]
 
 
-def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> list[Parcel]:
+def claim(
+    tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]
+) -> list[ClaimedDelivery]:
     """Take up to `limit` deliveries that are due; `busy`: how many each endpoint has in work here.
 
     Endpoints that answer come first, and one that fails gets a single try after each rest, so that
@@ -453,7 +455,7 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> l
         {"lease": lease, "limit": limit, "busy": Jsonb(dict(busy)), "at_once": AT_ONCE},
     ).fetchall()
     return [
-        Parcel(
+        ClaimedDelivery(
             id=row["id"],
             endpoint_id=row["endpoint_id"],
             org_id=OrgId(row["org_id"]),
@@ -467,44 +469,44 @@ def claim(tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]) -> l
     ]
 
 
-def delivered(tx: Tx, parcel: Parcel, attempt: Attempt) -> None:
+def delivered(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt) -> None:
     """The endpoint took it."""
-    _lock(tx, parcel.endpoint_id)
-    _ended(tx, parcel, attempt, "delivered")
+    _lock(tx, claimed.endpoint_id)
+    _ended(tx, claimed, attempt, "delivered")
     tx.execute(
         "update endpoints set failures = 0, failing_since = null, rest_until = now()"
         " where id = %s and failures > 0",
-        (parcel.endpoint_id,),
+        (claimed.endpoint_id,),
     )
 
 
-def has_moved(tx: Tx, parcel: Parcel) -> bool:
+def has_moved(tx: Tx, claimed: ClaimedDelivery) -> bool:
     """Whether the endpoint, locked, has another address by now, of which the attempt says
     nothing."""
-    _lock(tx, parcel.endpoint_id)
-    row = tx.execute("select url from endpoints where id = %s", (parcel.endpoint_id,)).fetchone()
-    return row is not None and row["url"] != parcel.url
+    _lock(tx, claimed.endpoint_id)
+    row = tx.execute("select url from endpoints where id = %s", (claimed.endpoint_id,)).fetchone()
+    return row is not None and row["url"] != claimed.url
 
 
-def again(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta) -> None:
+def again(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, after: timedelta) -> None:
     """It is due again; the endpoint is locked."""
     tx.execute(
         "update deliveries set due_at = now() + %s, log = " + _LOG + " where id = %s"
         " and state = 'pending' and attempts = %s",
-        (after, *_logged(attempt), parcel.id, parcel.attempt),
+        (after, *_logged(attempt), claimed.id, claimed.attempt),
     )
 
 
-def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -> bool:
+def refused(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, after: timedelta | None) -> bool:
     """It did not; due again after `after`, dead without it.
 
     The endpoint rests a while; one that took nothing for `GIVE_UP` is disabled, which is returned.
     """
-    _lock(tx, parcel.endpoint_id)
+    _lock(tx, claimed.endpoint_id)
     if after is None:
-        _ended(tx, parcel, attempt, "dead")
+        _ended(tx, claimed, attempt, "dead")
     else:
-        again(tx, parcel, attempt, after)
+        again(tx, claimed, attempt, after)
     row = tx.execute(
         "update endpoints set failures = failures + 1,"
         " failing_since = case when failures > 0 and rest_until > now() - %s then failing_since"
@@ -512,11 +514,11 @@ def refused(tx: Tx, parcel: Parcel, attempt: Attempt, after: timedelta | None) -
         " rest_until = now() + "
         + leases.backoff("failures", "interval '5 seconds'", "%s")
         + " where id = %s and disabled_at is null returning failing_since < now() - %s as hopeless",
-        (LONGEST_SILENCE, LONGEST_REST, parcel.endpoint_id, GIVE_UP),
+        (LONGEST_SILENCE, LONGEST_REST, claimed.endpoint_id, GIVE_UP),
     ).fetchone()
     if row is None or not row["hopeless"]:
         return False
-    disable(tx, parcel.endpoint_id, f"took nothing for {GIVE_UP.days} days: {attempt.reason}")
+    disable(tx, claimed.endpoint_id, f"took nothing for {GIVE_UP.days} days: {attempt.reason}")
     return True
 
 
@@ -559,11 +561,11 @@ def _lock(tx: Tx, id: str) -> None:
     tx.execute("select 1 from endpoints where id = %s for no key update", (id,))
 
 
-def _ended(tx: Tx, parcel: Parcel, attempt: Attempt, state: str) -> None:
+def _ended(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, state: str) -> None:
     tx.execute(
         "update deliveries set state = %s, due_at = null, ended_at = now(), log = " + _LOG + ""
         " where id = %s and state = 'pending' and attempts = %s",
-        (state, *_logged(attempt), parcel.id, parcel.attempt),
+        (state, *_logged(attempt), claimed.id, claimed.attempt),
     )
 
 

@@ -1,4 +1,4 @@
-"""Registrations for pushes, the secrets of applications that push, and farewells to providers."""
+"""Registrations for pushes, the secrets of applications that push, and revocations to providers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,7 +135,9 @@ def first_push(tx: Tx, provider: str, key: str) -> bool:
     return done.rowcount == 1
 
 
-def heed(tx: Tx, provider: str, notice: PushResult, concerned: ConnectionId | None = None) -> int:
+def take_push(
+    tx: Tx, provider: str, notice: PushResult, concerned: ConnectionId | None = None
+) -> int:
     """A verified notice arrived, whichever way: have what it concerns synced, once.
 
     `concerned`: the connection of the registration that it came by. Returns how many will be.
@@ -148,9 +150,9 @@ def heed(tx: Tx, provider: str, notice: PushResult, concerned: ConnectionId | No
     return want(tx, found, Trigger.EVENT) if found else 0
 
 
-def mute(tx: Tx, provider: str, reason: str, *, again: timedelta) -> int:
+def suspend(tx: Tx, provider: str, reason: str, *, again: timedelta) -> int:
     """No notice of this provider can arrive: its connections are synced within `again`, and until
-    `unmute` their registrations count for nothing; how many did count."""
+    `resume` their registrations count for nothing; how many did count."""
     rows = tx.execute(
         "update registrations g set remote = null, error = %(reason)s, renew_at = null"
         " from connections c where c.id = g.connection_id and c.provider = %(provider)s"
@@ -167,8 +169,8 @@ def mute(tx: Tx, provider: str, reason: str, *, again: timedelta) -> int:
     return len(rows)
 
 
-def unmute(tx: Tx, provider: str) -> int:
-    """They can again: what was muted is registered again, and a sync follows; how many are."""
+def resume(tx: Tx, provider: str) -> int:
+    """They can again: what was suspended is registered again, and a sync follows; how many are."""
     done = tx.execute(
         "update registrations g set renew_at = now() from connections c"
         " where c.id = g.connection_id and c.provider = %s and not g.retired"
@@ -268,7 +270,7 @@ def confirm_hook_secret(tx: Tx, provider: str, hash: bytes) -> None:
 
 
 def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
-    """Seal with the newest key the tokens and the farewells that older ones sealed; how many."""
+    """Seal with the newest key the tokens and the revocations that older ones sealed; how many."""
     done = 0
     for row in tx.execute("select provider, hash, secret from hook_secrets for update").fetchall():
         again = encryption.again(keys, row["secret"], place=(row["provider"], "hook"))
@@ -287,8 +289,8 @@ def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
-    """What is still to be said to a provider after a connection ended."""
+class Revocation:
+    """What is still to be taken back at a provider after a connection ended."""
 
     id: str
     provider: str
@@ -304,17 +306,17 @@ def say_later(tx: Tx, provider: str, id: str, sealed: str, *, after: timedelta =
     db.notify(tx)
 
 
-def farewells(tx: Tx, provider: str) -> list[Farewell]:
+def revocations(tx: Tx, provider: str) -> list[Revocation]:
     """All that wait, locked."""
     rows = tx.execute(
         "select id, provider, sealed, attempts from farewells where provider = %s"
         " order by id for update",
         (provider,),
     )
-    return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
+    return [Revocation(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
 
 
-def say_more(tx: Tx, id: str, sealed: str, *, now: bool) -> None:
+def change_revocation(tx: Tx, id: str, sealed: str, *, now: bool) -> None:
     tx.execute(
         "update farewells set sealed = %s, due_at = case when %s then now() else due_at end"
         " where id = %s",
@@ -323,8 +325,8 @@ def say_more(tx: Tx, id: str, sealed: str, *, now: bool) -> None:
     db.notify(tx)
 
 
-def due_farewells(tx: Tx, limit: int = 10) -> list[Farewell]:
-    """Those that are due; each is tried again after a while, unless `said` meanwhile."""
+def due_revocations(tx: Tx, limit: int = 10) -> list[Revocation]:
+    """Those that are due; each is tried again after a while, unless it is dropped meanwhile."""
     tx.execute("delete from farewells where expires_at < now()")
     rows = tx.execute(
         "with due as materialized (select id from farewells where due_at <= now()"
@@ -335,10 +337,10 @@ def due_farewells(tx: Tx, limit: int = 10) -> list[Farewell]:
         + " from due where f.id = due.id returning f.id, f.provider, f.sealed, f.attempts",
         (limit,),
     )
-    return [Farewell(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
+    return [Revocation(r["id"], r["provider"], r["sealed"], r["attempts"]) for r in rows]
 
 
-def said(tx: Tx, id: str) -> None:
+def drop_revocation(tx: Tx, id: str) -> None:
     tx.execute("delete from farewells where id = %s", (id,))
 
 

@@ -15,7 +15,7 @@ from recollect.connectors.base import Connector, Source
 from recollect.connectors.pushes import Registration
 from recollect.errors import LeaseLost, NotFoundError, Permanent, Reauthorize, SetupError, Transient
 from recollect.model import Connection, ConnectionId, SyncClaim, Trigger, random_id
-from recollect.sync import connections, farewells, push_registrations
+from recollect.sync import connections, push_registrations, revocations
 from recollect.sync.credentials import (
     ageing,
     oauth_of,
@@ -23,7 +23,7 @@ from recollect.sync.credentials import (
     open_tokens,
     seal_tokens,
 )
-from recollect.sync.push_registrations import Farewell, StoredRegistration
+from recollect.sync.push_registrations import Revocation, StoredRegistration
 from recollect.sync.sources import GivenAccess, api_url, endpoint_at, open_api, open_source
 
 LOG = log.get("sync")
@@ -138,7 +138,7 @@ def _subscribe(
         replaced = push_registrations.keep_registration(
             tx, id, remote=made.remote, expires_at=made.expires_at
         )
-        told = replaced is None and farewells.say_off(tx, app, connector.provider, made)
+        told = replaced is None and revocations.say_off(tx, app, connector.provider, made)
         # Whatever changed between the end of the old one and the start of the new one.
         connections.want(tx, [connection.id], Trigger.EVENT)
     if replaced is not None:
@@ -170,7 +170,7 @@ def _unsubscribe(
 # --- after the end -------------------------------------------------------------------------------
 
 
-def bid(app: App, due: Farewell) -> None:
+def revoke(app: App, due: Revocation) -> None:
     """Take back authorization and registrations of a connection that is gone.
 
     Raises Transient when it should be tried again.
@@ -182,13 +182,13 @@ def bid(app: App, due: Farewell) -> None:
     tokens = open_tokens(app, ConnectionId(told["connection"]), told["tokens"])
     client = oauth.OAuthClient(*told["client"])
     spec = oauth_of(app, connector)
-    revoke = told["revoke"]
-    if revoke and told.get("account") is not None:
+    revokes = told["revoke"]
+    if revokes and told.get("account") is not None:
         with app.db.begin() as tx:
             # The account may have authorized another connection since.
-            revoke = not farewells.is_shared(app, tx, connector, told["account"], client.id)
-            if revoke and farewells.waits(app, tx, due, told):
-                raise Transient("another farewell needs the authorization")
+            revokes = not revocations.is_shared(app, tx, connector, told["account"], client.id)
+            if revokes and revocations.waits(app, tx, due, told):
+                raise Transient("another revocation needs the authorization")
     try:
         if tokens.refresh is not None and ageing(tokens):
             tokens = oauth.refresh(spec, client, tokens, headers=connector.headers())
@@ -199,23 +199,23 @@ def bid(app: App, due: Farewell) -> None:
                 connector.unsubscribe(api, Registration(**one))
             except Permanent as error:  # the others and the authorization are to end all the same
                 LOG.info("registration not removed", provider=due.provider, reason=str(error))
-        if revoke and spec.revoke_url is not None:
+        if revokes and spec.revoke_url is not None:
             oauth.revoke(spec, client, tokens, headers=connector.headers())
-        elif revoke:
+        elif revokes:
             endpoint = endpoint_at(api_url(app, connector))
             connector.revoke(endpoint, tokens, (client.id, client.secret))
     except (Reauthorize, Permanent) as error:
         # It was taken back already, or never will be: there is nothing left to say.
-        LOG.info("farewell ended", provider=due.provider, reason=str(error))
+        LOG.info("revocation ended", provider=due.provider, reason=str(error))
 
 
-def _keep_tokens(app: App, due: Farewell, told: Mapping[str, Any], tokens: oauth.Tokens) -> None:
+def _keep_tokens(app: App, due: Revocation, told: Mapping[str, Any], tokens: oauth.Tokens) -> None:
     """For the next try: a refresh token may serve once."""
     now = {**told, "tokens": seal_tokens(app, ConnectionId(told["connection"]), tokens)}
     place = ("farewell", due.id)
     sealed = encryption.seal(secret_keys(app.config), json.dumps(now), place=place)
     with app.db.begin() as tx:
-        push_registrations.say_more(tx, due.id, sealed, now=False)
+        push_registrations.change_revocation(tx, due.id, sealed, now=False)
 
 
 def _no_pause(seconds: float) -> None:

@@ -48,10 +48,10 @@ from recollect.sync import (
     authorizations,
     connection_queue,
     connections,
-    farewells,
     host_limits,
     item_filter,
     items,
+    revocations,
 )
 from recollect.sync.credentials import (
     ageing,
@@ -456,7 +456,7 @@ def end(
     Returns how many documents went with them.
     """
     gone = set[ConnectionId]()
-    # One farewell for all that an account authorized: the first must not end the others'. So the
+    # One revocation for all that an account authorized: the first must not end the others'. So the
     # last one of several providers that share an authorization takes it back.
     accounts: dict[tuple[str, str | None], list[Connection]] = {}
     for one in found:
@@ -464,9 +464,9 @@ def end(
     for (provider, _), ended in accounts.items():
         gone.update(connection.id for connection in ended)
         try:
-            farewells.prepare(app, tx, ended, besides=gone)
+            revocations.prepare(app, tx, ended, besides=gone)
         except SetupError as error:  # what no key opens cannot be taken back, only deleted
-            LOG.warning("no farewell", provider=provider, reason=str(error))
+            LOG.warning("not revoked", provider=provider, reason=str(error))
     return connections.delete(tx, tenant, found, with_documents=with_documents)
 
 

@@ -61,7 +61,7 @@ def fetch(app: App, connector: Connector, inbox: Inbox) -> int:
     if received:
         with app.db.begin() as tx:
             for one in received:
-                push_registrations.heed(tx, connector.provider, one.notice)
+                push_registrations.take_push(tx, connector.provider, one.notice)
         # Before this it may come again, to us or to another process; it is heeded once.
         inbox.acknowledge(received)
     return len(received)
@@ -69,7 +69,7 @@ def fetch(app: App, connector: Connector, inbox: Inbox) -> int:
 
 def _tell_working(app: App, connector: Connector, inbox: Inbox) -> None:
     with app.db.begin() as tx:
-        again = push_registrations.unmute(tx, connector.provider)
+        again = push_registrations.resume(tx, connector.provider)
     LOG.info("notices are pulled", inbox=inbox.name, registered_again=again)
 
 
@@ -82,8 +82,8 @@ def _tell_failing(app: App, connector: Connector, error: Exception) -> None:
     with enduring(LOG):
         with app.db.begin() as tx:
             again = app.config.poll_interval
-            muted = push_registrations.mute(tx, connector.provider, reason, again=again)
-        LOG.warning("notices cannot be pulled", reason=told, muted=muted)
+            suspended = push_registrations.suspend(tx, connector.provider, reason, again=again)
+        LOG.warning("notices cannot be pulled", reason=told, suspended=suspended)
 
 
 def _pause(error: Exception, failures: int) -> timedelta:

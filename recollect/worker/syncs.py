@@ -294,13 +294,13 @@ def _has_given_up(app: App, claim: SyncClaim, last: str, counts: SyncCounts | No
 
 
 def chores(app: App, stop: threading.Event) -> None:
-    """Renew registrations, say farewells, forget old keys; each for itself. Mind the clock."""
+    """Renew registrations, make revocations, forget old keys; each for itself. Mind the clock."""
     with app.db.begin() as tx:
         connection_queue.recall(tx, lease=app.lease)
         push_registrations.sweep(tx)
         host_limits.sweep(tx)
         due = push_registrations.due_registrations(tx)
-        farewells = push_registrations.due_farewells(tx)
+        revocations = push_registrations.due_revocations(tx)
     for one in due:
         with enduring(LOG.bind(connection=one.registration.connection_id, pushes="off")):
             try:
@@ -309,14 +309,14 @@ def chores(app: App, stop: threading.Event) -> None:
                 LOG.warning(
                     "pushes are off", connection=one.registration.connection_id, reason=str(error)
                 )
-    for farewell in farewells:
-        with enduring(LOG.bind(provider=farewell.provider)):
+    for revocation in revocations:
+        with enduring(LOG.bind(provider=revocation.provider)):
             try:
-                registering.bid(app, farewell)
+                registering.revoke(app, revocation)
             except SetupError as error:  # its key is lost: it can never be said
-                LOG.warning("no farewell", provider=farewell.provider, reason=str(error))
+                LOG.warning("not revoked", provider=revocation.provider, reason=str(error))
             with app.db.begin() as tx:
-                push_registrations.said(tx, farewell.id)
+                push_registrations.drop_revocation(tx, revocation.id)
 
 
 def _backoff(claim: SyncClaim) -> timedelta:

@@ -13,7 +13,7 @@ from recollect import encryption, log
 from recollect.app import App, secret_keys
 from recollect.errors import Permanent, SetupError, Transient
 from recollect.events import outbox
-from recollect.events.outbox import AT_ONCE, Attempt, Parcel, sign
+from recollect.events.outbox import AT_ONCE, Attempt, ClaimedDelivery, sign
 from recollect.fetch import outcome
 from recollect.loop import enduring
 from recollect.telemetry import metrics
@@ -44,7 +44,7 @@ PAUSES = (
 GONE = 410
 
 
-class Deliverer(ClaimLoop[Parcel]):
+class Deliverer(ClaimLoop[ClaimedDelivery]):
     """The queue of deliveries. What it cannot write down is sent again when its lease runs out."""
 
     name = "deliver"
@@ -58,11 +58,11 @@ class Deliverer(ClaimLoop[Parcel]):
     def helpers(self) -> dict[str, Callable[[], object]]:
         return {}
 
-    def key(self, claim: Parcel) -> tuple[str, int]:
+    def key(self, claim: ClaimedDelivery) -> tuple[str, int]:
         return claim.id, claim.attempt
 
-    def claim(self) -> list[Parcel]:
-        busy = Counter(parcel.endpoint_id for parcel in self.held())
+    def claim(self) -> list[ClaimedDelivery]:
+        busy = Counter(claimed.endpoint_id for claimed in self.held())
         free = THREADS - busy.total()
         # Half of the places are for endpoints that are quick or not known yet.
         slow = frozenset(self._slow)
@@ -81,7 +81,7 @@ class Deliverer(ClaimLoop[Parcel]):
                 pause = IDLE
         return pause
 
-    def work(self, claim: Parcel) -> None:
+    def work(self, claim: ClaimedDelivery) -> None:
         began = time.monotonic()
         try:
             deliver(self._app, claim)
@@ -97,15 +97,15 @@ def drain(app: App) -> int:
     sent = 0
     while True:
         with app.db.begin() as tx:
-            parcels = outbox.claim(tx, lease=LEASE, limit=10, busy={})
-        if not parcels:
+            due = outbox.claim(tx, lease=LEASE, limit=10, busy={})
+        if not due:
             return sent
-        for parcel in parcels:
-            deliver(app, parcel)
+        for claimed in due:
+            deliver(app, claimed)
             sent += 1
 
 
-def deliver(app: App, parcel: Parcel) -> None:
+def deliver(app: App, claimed: ClaimedDelivery) -> None:
     """One attempt, and what became of it.
 
     answer           | delivery                                     | endpoint
@@ -117,30 +117,30 @@ def deliver(app: App, parcel: Parcel) -> None:
     none of 2xx, and | due at once                                  | as it was
     it moved         |                                              |
     """
-    attempt, asked = send(app, parcel)
+    attempt, asked = send(app, claimed)
     disabled = False
-    after = pause(parcel.attempt, asked)
+    after = pause(claimed.attempt, asked)
     with app.db.begin() as tx:
         if attempt.reason is None:
-            outbox.delivered(tx, parcel, attempt)
-        elif outbox.has_moved(tx, parcel):
+            outbox.delivered(tx, claimed, attempt)
+        elif outbox.has_moved(tx, claimed):
             after = timedelta()
-            outbox.again(tx, parcel, attempt, after)
+            outbox.again(tx, claimed, attempt, after)
         else:
             after = None if attempt.status == GONE else after
-            disabled = outbox.refused(tx, parcel, attempt, after)
+            disabled = outbox.refused(tx, claimed, attempt, after)
             if attempt.status == GONE:
-                outbox.disable(tx, parcel.endpoint_id, "it answered 410 Gone")
+                outbox.disable(tx, claimed.endpoint_id, "it answered 410 Gone")
                 disabled = True
     result = "delivered" if attempt.reason is None else "dead" if after is None else "again"
-    metrics.add("recollect_deliveries_total", type=parcel.type, outcome=result)
-    with structlog.contextvars.bound_contextvars(org=parcel.org_id, endpoint=parcel.endpoint_id):
+    metrics.add("recollect_deliveries_total", type=claimed.type, outcome=result)
+    with structlog.contextvars.bound_contextvars(org=claimed.org_id, endpoint=claimed.endpoint_id):
         LOG.info(
             "delivery",
-            delivery=parcel.id,
-            type=parcel.type,
+            delivery=claimed.id,
+            type=claimed.type,
             outcome=result,
-            attempt=parcel.attempt,
+            attempt=claimed.attempt,
             status=attempt.status,
             reason=attempt.reason,
             ms=attempt.ms,
@@ -149,7 +149,7 @@ def deliver(app: App, parcel: Parcel) -> None:
             LOG.warning("endpoint disabled", reason=attempt.reason)
 
 
-def send(app: App, parcel: Parcel) -> tuple[Attempt, timedelta | None]:
+def send(app: App, claimed: ClaimedDelivery) -> tuple[Attempt, timedelta | None]:
     """Send it once, signed now; how it went, and how long the endpoint asked us to wait."""
     began = time.monotonic()
 
@@ -158,23 +158,23 @@ def send(app: App, parcel: Parcel) -> tuple[Attempt, timedelta | None]:
 
     keys = secret_keys(app.config)
     opened: list[str] = []
-    for sealed in parcel.secrets:
+    for sealed in claimed.secrets:
         try:
-            opened.append(encryption.unseal(keys, sealed, place=outbox.place(parcel.endpoint_id)))
+            opened.append(encryption.unseal(keys, sealed, place=outbox.place(claimed.endpoint_id)))
         except SetupError:
             continue
     if not opened:
         return over(None, "its secret cannot be opened; rotate it"), None
-    body = json.dumps(parcel.payload, ensure_ascii=False, separators=(",", ":")).encode()
+    body = json.dumps(claimed.payload, ensure_ascii=False, separators=(",", ":")).encode()
     stamp = int(time.time())
     headers = {
         "content-type": "application/json",
-        "webhook-id": parcel.id,
+        "webhook-id": claimed.id,
         "webhook-timestamp": str(stamp),
-        "webhook-signature": " ".join(sign(secret, parcel.id, stamp, body) for secret in opened),
+        "webhook-signature": " ".join(sign(secret, claimed.id, stamp, body) for secret in opened),
     }
     try:
-        answer = app.fetcher.tell(parcel.url, body, headers=headers, total=TOTAL)
+        answer = app.fetcher.tell(claimed.url, body, headers=headers, total=TOTAL)
     except (Permanent, Transient) as error:
         return over(None, f"{error.code}: {error}"), None
     if 200 <= answer.status < 300:

@@ -27,9 +27,9 @@ from recollect.orgs import orgs
 from recollect.sync import (
     connection_queue,
     connections,
-    farewells,
     push_registrations,
     registering,
+    revocations,
     sources,
 )
 from recollect.worker import syncs
@@ -373,7 +373,7 @@ def test_28_a_connection_that_is_gone_has_nothing_to_register(loud: Loud) -> Non
 
 
 @every("loud", conforming("renewed"), indirect=True)
-def test_28_a_farewell_waits_for_all_registrations_that_are_under_way(loud: Loud) -> None:
+def test_28_a_revocation_waits_for_all_registrations_that_are_under_way(loud: Loud) -> None:
     assert loud.peer.registers is not None
     loud.connect()
     other = Registration(loud.id, ConnectionId(loud.id), "another", "", "https://a.org/")
@@ -399,7 +399,7 @@ def test_28_a_farewell_waits_for_all_registrations_that_are_under_way(loud: Loud
 
     assert due() == [False]
     with loud.app.db.begin() as tx:
-        assert farewells.say_off(tx, loud.app, loud.provider, other)
+        assert revocations.say_off(tx, loud.app, loud.provider, other)
     assert due() == [True]
     with loud.app.db.begin() as tx:
         tx.execute("delete from farewells")

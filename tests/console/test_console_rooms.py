@@ -69,11 +69,11 @@ def told(app: App, tenant: Tenant, target: WebhookTarget, attempt: Attempt | Non
     with app.db.begin() as tx:
         made = outbox.try_out(tx, tenant, target.id)
         if attempt is not None:
-            (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
+            (claimed,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
             if attempt.reason is None:
-                outbox.delivered(tx, parcel, attempt)
+                outbox.delivered(tx, claimed, attempt)
             else:
-                outbox.refused(tx, parcel, attempt, None)
+                outbox.refused(tx, claimed, attempt, None)
     return made.id
 
 
@@ -176,10 +176,10 @@ def test_a_new_secret_is_shown_once_and_the_old_one_signs_on(
     answer = me.post(f"{HOOKS}/{target.id}/do", data={"action": "rotate"})
     told(app, tenant, target, None)
     with app.db.begin() as tx:
-        (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
+        (claimed,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
 
     assert one(answer, "#secret").text().strip().startswith(outbox.PREFIX)
-    assert len(parcel.secrets) == 2
+    assert len(claimed.secrets) == 2
 
 
 def test_webhooks_of_others_do_not_exist_and_readers_only_look(

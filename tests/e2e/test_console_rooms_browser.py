@@ -260,8 +260,8 @@ def test_a_webhook_is_made_copied_tried_and_watched(room: Tab, app: App, tenant:
     before = room.text(".deliveries")
     room.js("window.same = true; document.querySelector('.deliveries details').open = true")
     with app.db.begin() as tx:
-        (parcel,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
-        outbox.delivered(tx, parcel, Attempt(204, None, 12.5))
+        (claimed,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
+        outbox.delivered(tx, claimed, Attempt(204, None, 12.5))
     eventually(lambda: "delivered" in room.text(".deliveries tbody"))
 
     assert copied.startswith(outbox.PREFIX)

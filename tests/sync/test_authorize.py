@@ -27,8 +27,8 @@ from recollect.sync import (
     authorizations,
     connection_queue,
     connections,
-    farewells,
     push_registrations,
+    revocations,
 )
 from recollect.sync.sources import StoredAccess
 from recollect.worker import syncs
@@ -303,7 +303,7 @@ def test_the_reason_of_a_refusal_is_told_where_nothing_can_be_taken_back(
     def broken(*_: object) -> None:
         raise Unavailable("the database does not answer")
 
-    monkeypatch.setattr(farewells, "take_back", broken)
+    monkeypatch.setattr(revocations, "take_back", broken)
     id = world.connected()
     again = world.http.post(f"/v3/connections/{id}/authorize", json={"redirectUrl": DONE})
     refused = world.follow(again.json()["authLink"], user="eve@example.com")
@@ -719,7 +719,7 @@ def test_a_registration_that_cannot_be_taken_back_keeps_nothing_else(world: Worl
     assert world.proxy.asked("POST /revoke") > 0
 
 
-def test_a_farewell_that_is_tried_again_has_what_the_last_refresh_brought(world: World) -> None:
+def test_a_revocation_that_is_tried_again_has_what_the_last_refresh_brought(world: World) -> None:
     world.cabinet.authorization.life = 60
     id = world.connected()
     world.proxy.on("POST /revoke", status=503, times=50)
@@ -893,7 +893,7 @@ def test_what_no_key_opens_can_be_deleted(world: World) -> None:
     assert world.http.get(f"/v3/connections/{id}").status_code == 404
 
 
-def test_a_farewell_that_no_key_opens_keeps_no_other_waiting(world: World) -> None:
+def test_a_revocation_that_no_key_opens_keeps_no_other_waiting(world: World) -> None:
     world.connected("a")
     first = world.connected("b", user="bob@example.com")
     world.http.delete(f"/v3/connections/{first}")

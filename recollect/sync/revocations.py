@@ -1,6 +1,6 @@
 """What is said to providers of connections that are gone: that they are to forget them.
 
-A farewell takes registrations for pushes back, and the authorization, which may be that of other
+A revocation takes registrations for pushes back, and the authorization, which may be that of other
 connections: of the same account and application. So the last of them takes it back.
 """
 
@@ -19,10 +19,10 @@ from recollect.errors import BadRequestError, SetupError
 from recollect.model import Connection, ConnectionId, random_id, storable
 from recollect.sync import connections, push_registrations
 from recollect.sync.credentials import client_of, open_registration, seal_tokens
-from recollect.sync.push_registrations import Farewell
+from recollect.sync.push_registrations import Revocation
 
 LONGEST_REGISTERING = timedelta(minutes=5)
-"""that a farewell waits for a registration which the provider is just being asked for"""
+"""that a revocation waits for a registration which the provider is just being asked for"""
 
 
 def prepare(
@@ -95,14 +95,14 @@ def is_shared(
         return True
 
 
-def waits(app: App, tx: Tx, due: Farewell, told: Mapping[str, Any]) -> bool:
-    """Whether another farewell needs the authorization that this one, which says `told`, takes
+def waits(app: App, tx: Tx, due: Revocation, told: Mapping[str, Any]) -> bool:
+    """Whether another revocation needs the authorization that this one, which says `told`, takes
     back."""
     its = [told["account"], told["client"][0]]
     others = [
         other
         for name in _kin(connectors.get(due.provider))
-        for other in push_registrations.farewells(tx, name)
+        for other in push_registrations.revocations(tx, name)
         if other.id != due.id
     ]
     return any(
@@ -112,15 +112,15 @@ def waits(app: App, tx: Tx, due: Farewell, told: Mapping[str, Any]) -> bool:
 
 
 def say_off(tx: Tx, app: App, provider: str, made: Registration) -> bool:
-    """Add a registration to the farewell of its connection, which has waited for it and is said
+    """Add a registration to the revocation of its connection, which has waited for it and is said
     once it waits for no other; False if none does."""
-    for farewell in push_registrations.farewells(tx, provider):
-        told = _opened(app, farewell)
+    for revocation in push_registrations.revocations(tx, provider):
+        told = _opened(app, revocation)
         if told is not None and made.id in told.get("awaited", ()):
             told["registrations"].append(_told_registration(made))
             told["awaited"].remove(made.id)
-            sealed = _sealed(app, farewell.id, told)
-            push_registrations.say_more(tx, farewell.id, sealed, now=not told["awaited"])
+            sealed = _sealed(app, revocation.id, told)
+            push_registrations.change_revocation(tx, revocation.id, sealed, now=not told["awaited"])
             return True
     return False
 
@@ -141,11 +141,13 @@ def _sealed(app: App, id: str, told: Mapping[str, Any]) -> str:
     return encryption.seal(secret_keys(app.config), json.dumps(told), place=("farewell", id))
 
 
-def _opened(app: App, farewell: Farewell) -> dict[str, Any] | None:
+def _opened(app: App, revocation: Revocation) -> dict[str, Any] | None:
     """None where no key opens it."""
-    place = ("farewell", farewell.id)
+    place = ("farewell", revocation.id)
     try:
-        return json.loads(encryption.unseal(secret_keys(app.config), farewell.sealed, place=place))
+        return json.loads(
+            encryption.unseal(secret_keys(app.config), revocation.sealed, place=place)
+        )
     except SetupError:
         return None
 
