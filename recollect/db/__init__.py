@@ -22,7 +22,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from recollect import log, loop
-from recollect.db import citus
+from recollect.db import blockers, citus
 from recollect.db.faults import first_line, judged, judging, why_away
 from recollect.db.server_check import check_pooler, check_server, have_vectors, permitted
 from recollect.db.sessions import CONNECT_TIMEOUT, PooledSession, bound, connect, line, settle
@@ -495,7 +495,7 @@ def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
     cannot serve.
     """
     applied: list[str] = []
-    with judging(), connect(psycopg.Connection, url) as session:
+    with judging(), connect(psycopg.Connection, url) as session, blockers.told(session, url):
         bound(session, START_TIMEOUT)
         check_server(session)
         check_pooler(url)

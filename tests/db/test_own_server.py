@@ -8,6 +8,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 
 from recollect import documents
 from recollect.cli import app as cli
-from recollect.db import Database, is_current, migrate
+from recollect.db import Database, blockers, is_current, migrate
 from recollect.db.embedded import Embedded
 from recollect.db.faults import judged
 from recollect.db.replicas import Replicated
@@ -35,7 +36,7 @@ from recollect.model import DocumentId, Plan, Tenant
 from recollect.ops.backup._catalogue import shapes
 from recollect.ops.backup._session import snapshot
 from recollect.orgs import orgs
-from tests.conftest import eventually, free_port
+from tests.conftest import capture_logs, eventually, free_port
 
 pytestmark = pytest.mark.one_server
 ROLE = "stranger"
@@ -169,6 +170,30 @@ def test_no_empty_schema_is_made_beside_the_one_in_use(
     assert not made
     assert migrate(used) == []
     assert migrate(make_conninfo(url, options=f"-c search_path={ROLE},elsewhere"))
+
+
+def test_a_migration_that_waits_says_for_whom(
+    theirs: Callable[[LiteralString], str], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A start stood still, without a word, for as long as a forgotten transaction was open."""
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    monkeypatch.setattr(blockers, "LOOK", 0.05)
+    with (
+        ThreadPoolExecutor() as pool,
+        capture_logs() as lines,
+        psycopg.connect(url, application_name="forgotten") as session,
+    ):
+        session.execute("create table migrations (name text primary key, applied_at timestamptz)")
+        session.commit()
+        session.execute("lock table migrations")
+        forgotten = f"pid {session.info.backend_pid} ({ROLE}, forgotten, idle in transaction)"
+        migrating = pool.submit(migrate, url)
+        [waits] = eventually(lambda: [one for one in lines if "waits for" in one["event"]])
+        session.rollback()
+        assert migrating.result()
+
+    assert waits["sessions"] == [forgotten]
 
 
 def shown(session: psycopg.Connection[Any], *settings: str) -> dict[str, str]:
