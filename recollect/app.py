@@ -397,11 +397,12 @@ def secret_keys(config: Config) -> tuple[bytes, ...]:
     """
     named = tuple(map(_secret_of, _named_secrets(config)))
     path = config.data_dir / "secret-key"
+    was_read = path in _READ  # before the look, since another thread may make the file after it
     try:
         if not path.exists():
             if named:
                 return named
-            if path in _READ:
+            if was_read:
                 raise Unavailable(f"{path}, which holds the secret key, is away")
             _make_secret(path)
         found = path.read_bytes()
