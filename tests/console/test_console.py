@@ -442,7 +442,7 @@ def hasty() -> Generator[None]:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_all_who_ask_at_once_share_one_secret(tmp_path: Path):
+def test_processes_that_start_at_once_share_one_secret(tmp_path: Path):
     for folder in range(100):  # in some, one looks for the file just before another has made it
         config = Config(data_dir=tmp_path / str(folder))
         with ThreadPoolExecutor(8) as pool:
