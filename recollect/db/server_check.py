@@ -132,7 +132,7 @@ def _check_schema(session: psycopg.Connection[Any]) -> None:
             "select quote_ident(current_schema()), quote_ident(nspname) from pg_class c"
             " join pg_namespace n on n.oid = c.relnamespace"
             " join pg_settings s on s.name = 'search_path' and s.source <> 'client'"
-            " where c.relname = 'migrations' and c.relowner = current_user::regrole"
+            " where c.relname = 'migrations' and pg_get_userbyid(c.relowner) = current_user"
             " and exists (select from pg_class where relnamespace = n.oid and relname = 'orgs')"
             " and not exists (select from pg_class where relname = 'migrations'"
             "  and relnamespace = quote_ident(current_schema())::regnamespace)"

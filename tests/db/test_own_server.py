@@ -39,7 +39,8 @@ from recollect.orgs import orgs
 from tests.conftest import capture_logs, eventually, free_port
 
 pytestmark = pytest.mark.one_server
-ROLE = "stranger"
+ROLE = "A.stranger"
+"""a name that has to be quoted"""
 
 
 def by_superuser(url: str, statement: LiteralString, *names: str) -> None:
@@ -60,7 +61,7 @@ def theirs(server: Embedded | None, postgres_url: str) -> Generator[Callable[[Li
             postgres_url, "create database {} owner {} template template0 " + more, name, ROLE
         )
         made.append(name)
-        return make_conninfo(postgres_url, dbname=name, user=ROLE, password=ROLE)
+        return make_conninfo(postgres_url, dbname=name, user=ROLE, password="stranger")
 
     by_superuser(postgres_url, "create role {} login password 'stranger'", ROLE)
     yield make
@@ -169,7 +170,7 @@ def test_no_empty_schema_is_made_beside_the_one_in_use(
         made = session.execute("select from pg_tables where schemaname = %s", (ROLE,)).fetchall()
     assert not made
     assert migrate(used) == []
-    assert migrate(make_conninfo(url, options=f"-c search_path={ROLE},elsewhere"))
+    assert migrate(make_conninfo(url, options=f'-c search_path="{ROLE}",elsewhere'))
 
 
 def test_a_migration_that_waits_says_for_whom(
