@@ -373,10 +373,10 @@ def app(db: Database, embedder: WordEmbedder, short_tmp: Path) -> Generator[App]
 
 
 @contextmanager
-def fresh_org(db: Database) -> Generator[Org]:
+def fresh_org(db: Database, name: str | None = None) -> Generator[Org]:
     """An organisation of its own; with it goes all that a test left behind."""
     with db.begin() as tx:
-        made = orgs.create(tx, f"org-{uuid.uuid4().hex[:12]}", Plan.ENTERPRISE)
+        made = orgs.create(tx, name or f"org-{uuid.uuid4().hex[:12]}", Plan.ENTERPRISE)
     yield made
     with db.begin() as tx:
         tx.execute("delete from orgs where id = %s", (made.id,))
@@ -385,6 +385,13 @@ def fresh_org(db: Database) -> Generator[Org]:
 @pytest.fixture
 def org(db: Database) -> Generator[Org]:
     with fresh_org(db) as made:
+        yield made
+
+
+@pytest.fixture
+def house(db: Database) -> Generator[Org]:
+    """The default organisation, whose admins run the service."""
+    with fresh_org(db, orgs.DEFAULT) as made:
         yield made
 
 

@@ -10,8 +10,8 @@ import pytest
 from recollect import __version__, connectors
 from recollect.app import App
 from recollect.console import _handbook, _show
-from recollect.model import Org, Plan, Scope, Tenant
-from recollect.orgs import audit, orgs, settings
+from recollect.model import Org, Scope, Tenant
+from recollect.orgs import audit, settings
 from recollect.sync import connect
 from tests.console.test_console import POLICY, body, browse, me, new_key, one, tree
 
@@ -101,16 +101,10 @@ def test_an_application_is_an_administrators_to_give(
 
 
 def test_settings_explain_the_installation_to_those_whose_it_is(
-    browse: Callable[..., httpx.Client], me: httpx.Client, app: App
+    browse: Callable[..., httpx.Client], me: httpx.Client, app: App, house: Org
 ):
-    with app.db.begin() as tx:
-        house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE)
-    try:
-        page = browse(new_key(app, house, scope=Scope.ADMIN)[1]).get("/console/settings")
-        writing = browse(new_key(app, house, scope=Scope.WRITE)[1]).get("/console/settings")
-    finally:
-        with app.db.begin() as tx:
-            tx.execute("delete from orgs where id = %s", (house.id,))
+    page = browse(new_key(app, house, scope=Scope.ADMIN)[1]).get("/console/settings")
+    writing = browse(new_key(app, house, scope=Scope.WRITE)[1]).get("/console/settings")
     rows = {row.css("th")[0].text(): row.text() for row in tree(page).css(".installed tbody tr")}
 
     assert __version__ in rows["Version"]
@@ -125,21 +119,16 @@ def test_settings_explain_the_installation_to_those_whose_it_is(
 
 
 def test_the_audit_log_has_who_signed_in_and_keys_that_were_nobodys(
-    browse: Callable[..., httpx.Client], me: httpx.Client, app: App, org: Org
+    browse: Callable[..., httpx.Client], me: httpx.Client, app: App, org: Org, house: Org
 ):
     secret = new_key(app, org, scope=Scope.ADMIN)
     signed_in = browse(secret[1])
     with app.db.begin() as tx:
-        house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE)
         audit.record(tx, "sign_in.failed", result=audit.REFUSED, guess=1)
-    try:
-        own = signed_in.get("/console/audit", params={"action": "sign_in."})
-        of_all = browse(new_key(app, house, scope=Scope.ADMIN)[1]).get(
-            "/console/audit", params={"action": "sign_in."}
-        )
-    finally:
-        with app.db.begin() as tx:
-            tx.execute("delete from orgs where id = %s", (house.id,))
+    own = signed_in.get("/console/audit", params={"action": "sign_in."})
+    of_all = browse(new_key(app, house, scope=Scope.ADMIN)[1]).get(
+        "/console/audit", params={"action": "sign_in."}
+    )
 
     assert "sign_in.done" in body(own)
     assert secret[0].id in body(own)

@@ -15,8 +15,7 @@ from recollect.api.metrics import LAST, Requests
 from recollect.app import App
 from recollect.documents import figures
 from recollect.ingest import samples
-from recollect.model import Org, Plan, Scope, Tenant
-from recollect.orgs import orgs
+from recollect.model import Org, Scope, Tenant
 from recollect.worker.processing import drain
 from tests.conftest import plain_client
 from tests.console.test_console import add, all_of, body, browse, me, new_key, one, tree
@@ -229,21 +228,20 @@ def test_who_may_not_make_keys_makes_none_for_an_assistant(
 
 
 def test_who_runs_it_sees_how_long_searches_take(
-    browse: Callable[..., httpx.Client], me: httpx.Client, app: App, site: str, key: str
+    browse: Callable[..., httpx.Client],
+    me: httpx.Client,
+    app: App,
+    site: str,
+    key: str,
+    house: Org,
 ):
-    with app.db.begin() as tx:
-        house = orgs.create(tx, orgs.DEFAULT, Plan.ENTERPRISE)
-    try:
-        whole = browse(new_key(app, house, scope=Scope.ADMIN)[1])
-        before = whole.get("/console")
-        with plain_client(site, {"authorization": f"Bearer {key}"}) as http:
-            for path in ("/v3/search", "/v4/search"):
-                assert http.post(path, json={"q": "herons"}).status_code == 200
-            assert http.post("/v3/search", json={"q": ""}).status_code == 400
-        after, lesser = whole.get("/console"), me.get("/console")
-    finally:
-        with app.db.begin() as tx:
-            tx.execute("delete from orgs where id = %s", (house.id,))
+    whole = browse(new_key(app, house, scope=Scope.ADMIN)[1])
+    before = whole.get("/console")
+    with plain_client(site, {"authorization": f"Bearer {key}"}) as http:
+        for path in ("/v3/search", "/v4/search"):
+            assert http.post(path, json={"q": "herons"}).status_code == 200
+        assert http.post("/v3/search", json={"q": ""}).status_code == 400
+    after, lesser = whole.get("/console"), me.get("/console")
 
     told = re.compile(r"half in [\d.]+ m?s, 95 of 100 in [\d.]+ m?s; the last (\d+) of")
     earlier = [int(number) for number in told.findall(body(before))] or [0]

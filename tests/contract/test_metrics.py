@@ -59,16 +59,13 @@ def clean(db: Database) -> Generator[None]:
 
 
 @pytest.fixture
-def operator(db: Database, live_url: str) -> Generator[httpx.Client]:
+def operator(db: Database, house: Org, live_url: str) -> Generator[httpx.Client]:
     """With an admin key of the default organisation."""
     with db.begin() as tx:
-        orgs.ensure_default(tx, plan=orgs.Plan.ENTERPRISE, secret=None)
-        made, secret = orgs.create_key(tx, orgs.find(tx, orgs.DEFAULT).id)
+        _, secret = orgs.create_key(tx, house.id)
     headers = {"Authorization": f"Bearer {secret}"}
     with httpx.Client(base_url=live_url, headers=headers, timeout=60, trust_env=False) as http:
         yield http
-    with db.begin() as tx:
-        orgs.revoke_key(tx, made.id)
 
 
 def numbers(http: httpx.Client) -> Numbers:
@@ -162,14 +159,16 @@ def test_requests_are_counted_by_template_and_status(operator: httpx.Client, cli
 
 
 def test_only_the_operator_sees_it(
-    live_url: str, db: Database, client: httpx.Client, served: Callable[..., httpx.Client]
+    live_url: str,
+    db: Database,
+    house: Org,
+    client: httpx.Client,
+    served: Callable[..., httpx.Client],
 ):
     assert httpx.get(f"{live_url}/metrics", trust_env=False).status_code == 401
     assert client.get("/metrics").status_code == 403, "an admin of another organisation"
     with db.begin() as tx:
-        orgs.ensure_default(tx, plan=orgs.Plan.ENTERPRISE, secret=None)
-        default = orgs.find(tx, orgs.DEFAULT).id
-        secret = orgs.create_key(tx, default, scope=Scope.READ)[1]
+        secret = orgs.create_key(tx, house.id, scope=Scope.READ)[1]
     headers = {"Authorization": f"Bearer {secret}"}
     assert httpx.get(f"{live_url}/metrics", headers=headers, trust_env=False).status_code == 403
 
