@@ -285,7 +285,8 @@ class Content:
     """What a caller wants remembered: a text, a URL (as `text` and `url`), or stored bytes.
 
     `hash` (SHA-256 of text or bytes) tells whether it is the same as before.
-    `forced` is the kind the caller insists on, against what the bytes say.
+    `forced` is the kind the caller insists on, against what the bytes say. `extractor` is who reads
+    the bytes, where that was found already.
     """
 
     kind: str
@@ -294,6 +295,7 @@ class Content:
     url: str | None = None
     blob: StoredBlob | None = None
     forced: str | None = None
+    extractor: str | None = None
     source_id: str | None = None
     """the provider's id of a thing that a connection fetches, unless `text` brings it along"""
 
@@ -314,12 +316,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file of an archive: its path in there, its kind, and where its bytes stand among those of
-    all members."""
+    """A file of an archive: its path in there, its kind, who reads it, and where its bytes stand
+    among those of all members."""
 
     path: str
     """parts with slashes between them; those of archives within it included"""
     kind: str
+    extractor: str
     start: int
     size: int
 

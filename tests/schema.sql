@@ -785,6 +785,7 @@ CREATE TABLE public.documents (
     text_since timestamp with time zone DEFAULT now() NOT NULL,
     given_title text,
     told_failure text,
+    extractor text,
     CONSTRAINT documents_check CHECK (((gone_at IS NOT NULL) OR ((due_at IS NULL) = (status = ANY (ARRAY['done'::text, 'failed'::text]))))),
     CONSTRAINT documents_check1 CHECK (((stage IS NULL) OR (status = 'processing'::text))),
     CONSTRAINT documents_container_tags_check CHECK ((cardinality(container_tags) > 0)),
@@ -1302,7 +1303,8 @@ CREATE VIEW public_as_of.documents AS
     d.group_pairs,
     d.text_since,
     d.given_title,
-    NULL::text AS told_failure
+    NULL::text AS told_failure,
+    NULL::text AS extractor
    FROM public.documents d
   WHERE ((d.indexed_revision IS NOT NULL) AND (d.text_since <= public_as_of.moment()))
 UNION ALL
@@ -1357,7 +1359,8 @@ UNION ALL
     d.group_pairs,
     v.known_from AS text_since,
     d.given_title,
-    NULL::text AS told_failure
+    NULL::text AS told_failure,
+    NULL::text AS extractor
    FROM (public.versions v
      JOIN public.documents d ON ((d.id = v.document_id)))
   WHERE ((NOT v.doomed) AND (v.known_from <= public_as_of.moment()) AND (v.known_until > public_as_of.moment()) AND (d.container_tags && v.container_tags));
@@ -1523,6 +1526,7 @@ CREATE INDEX documents_scope ON public.documents USING gin (scope);
 CREATE UNIQUE INDEX documents_source ON public.documents USING btree (connection_id, source_id) WHERE (connection_id IS NOT NULL);
 CREATE INDEX documents_turns ON public.documents USING btree (org_id, (container_tags[1]), due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX documents_updated ON public.documents USING btree (org_id, updated_at DESC, id DESC) WHERE (gone_at IS NULL);
+CREATE INDEX doomed_blobs_since ON public.doomed_blobs USING btree (doomed_at);
 CREATE INDEX dreams_due ON public.dreams USING btree (org_id, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX endpoints_org ON public.endpoints USING btree (org_id);
 CREATE INDEX entries_terms ON public.entries USING gin (terms);

@@ -349,7 +349,7 @@ def _with_custom_id(
     return tx.execute(
         "select " + COLUMNS + ", d.content_hash, d.blob, d.blob_name, d.blob_mime,"
         " case when (d.id, d.revision) is distinct from (%(joined)s::text, %(revision)s::int)"
-        "  then d.content end as content, d.forced_kind, d.source_id,"
+        "  then d.content end as content, d.forced_kind, d.extractor, d.source_id,"
         " d.due_at is not null or d.updated_at > now() - interval '10 seconds' as recent"
         # Asked once more: it may have left the tag while it was waited for.
         " from documents d where d.id = %(id)s and " + wanted + " for update",

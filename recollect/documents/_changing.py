@@ -37,12 +37,12 @@ SWEPT = 1_000
 INSERT = (
     "insert into documents as d (id, org_id, custom_id, container_tags, scope, kind, title,"
     " url, source, filepath, metadata, document_date, task_type, dreaming, content,"
-    " content_hash, blob, blob_name, blob_mime, forced_kind, source_id, connection_id,"
+    " content_hash, blob, blob_name, blob_mime, forced_kind, extractor, source_id, connection_id,"
     " archive_id, archive_path, group_pairs, created_at, updated_at, due_at)"
     " values (%(id)s, %(org)s, %(custom_id)s, %(tags)s, %(scope)s, %(kind)s, %(title)s,"
     " %(url)s, %(source)s, %(filepath)s, %(metadata)s, %(document_date)s, %(task_type)s,"
     " %(dreaming)s, %(text)s, %(hash)s, %(blob)s, %(blob_name)s, %(blob_mime)s, %(forced)s,"
-    " %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s, %(group)s,"
+    " %(extractor)s, %(source_id)s, %(connection)s, %(archive)s, %(archive_path)s, %(group)s,"
     " now() + %(after)s, now() + %(after)s, now() + %(after)s)"
 )
 
@@ -113,7 +113,7 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         " error_code = null, error_message = null, updated_at = now(),"
         " kind = %(kind)s, url = %(url)s, content = %(text)s, content_hash = %(hash)s,"
         " blob = %(blob)s, blob_name = %(blob_name)s, blob_mime = %(blob_mime)s,"
-        " forced_kind = %(forced)s, source_id = %(source_id)s"
+        " forced_kind = %(forced)s, extractor = %(extractor)s, source_id = %(source_id)s"
         " from (select id, blob from documents where id = %(id)s for update) old"
         " where d.id = old.id and ((d.content_hash, d.forced_kind, d.blob is null,"
         "    d.blob_name, d.blob_mime) is distinct from (%(hash)s, %(forced)s::text,"

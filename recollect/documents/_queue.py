@@ -54,12 +54,12 @@ class DocumentTurn:
 _TAKE = (
     """
 update documents d set status = 'processing', stage = 'extracting', attempts = d.attempts + 1,
-  claims = d.claims + 1, due_at = now() + %(lease)s
+  claims = d.claims + 1, due_at = now() + %(lease)s, extractor = null
 from due where d.id = due.id
 returning """
     + COLUMNS
     + """, d.claims, d.content, d.content_hash, d.blob, d.blob_name,
-  d.blob_mime, d.forced_kind, d.source_id,
+  d.blob_mime, d.forced_kind, due.extractor, d.source_id,
   exists (select from watchers where expires_at > now()) as watched"""
 )
 # Walks from the turn on, in circles: organisations that have something due, then each one's tags.
@@ -98,8 +98,8 @@ with recursive orgs as (
     ) select tag, k from tags where k > 0
   ) walk where o.n > 0 order by walk.k, o.n limit %(limit)s
 ), due as materialized (
-  select one.id, lanes.n, lanes.k, lanes.tag from lanes cross join lateral (
-    select d.id from documents d
+  select one.id, one.extractor, lanes.n, lanes.k, lanes.tag from lanes cross join lateral (
+    select d.id, d.extractor from documents d
     where d.org_id = lanes.org_id and d.container_tags[1] = lanes.tag and d.due_at <= now()
       and d.attempts < %(max)s
     order by d.due_at limit %(limit)s / (select count(*) from lanes) for update skip locked
@@ -143,7 +143,7 @@ with next as (
   where d.org_id = %(org)s and d.container_tags[1] = %(tag)s and d.due_at <= now()
     and d.attempts < %(max)s order by d.due_at limit 2 * %(limit)s
 ), due as materialized (
-  select d.id from documents d join next using (id)
+  select d.id, d.extractor from documents d join next using (id)
   where d.due_at <= now() and d.claims = 0 and d.blob is null and d.url is null
     and d.source_id is null and octet_length(d.content) <= %(size)s
   order by d.due_at limit %(limit)s for update of d skip locked

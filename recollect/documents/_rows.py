@@ -129,6 +129,7 @@ def content_of(row: Mapping[str, Any]) -> Content:
         url=row["url"],
         blob=blob,
         forced=row["forced_kind"],
+        extractor=row["extractor"],
         source_id=row["source_id"],
     )
 
@@ -169,6 +170,7 @@ def stored(content: Content) -> dict[str, object]:
         "blob_name": blob and blob.name,
         "blob_mime": blob and blob.mime,
         "forced": content.forced,
+        "extractor": content.extractor,
         "source_id": content.source_id,
     }
 

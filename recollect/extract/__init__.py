@@ -6,7 +6,7 @@ process. Nothing here parses a stranger's bytes in the calling process.
 """
 
 from recollect.extract._answers import Limits
-from recollect.extract._registry import HEAD, Format, detect, nearest, supported
+from recollect.extract._registry import HEAD, Format, detect, format_of, nearest, supported
 from recollect.extract._sandbox import Sandbox
 from recollect.extract._text import NO_TEXT, clean, safe_name
 from recollect.extract.text._captions import weave
@@ -20,6 +20,7 @@ __all__ = [
     "Sandbox",
     "clean",
     "detect",
+    "format_of",
     "is_html",
     "nearest",
     "safe_name",

@@ -92,7 +92,9 @@ class Intake:
                 f" {error.strerror}",
                 code=DISK_FULL,
             ) from error
-        self.members.append(Member(packed.path, format.kind, self._bytes, len(data)))
+        self.members.append(
+            Member(packed.path, format.kind, format.extractor, self._bytes, len(data))
+        )
         self._paths.add(packed.path)
         self._bytes += len(data)
 

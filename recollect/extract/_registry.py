@@ -63,6 +63,16 @@ def detect(
     return Format(kind.name, forced or kind.kind, type, kind.is_archive)
 
 
+def format_of(extractor: str, forced: str | None = None) -> Format | None:
+    """The format that `detect` found for `forced`, by the extractor that was kept of it; None if
+    there is no such extractor here."""
+    found = known().get(extractor)
+    if found is None:
+        return None
+    kind = found.kind if forced is None or forced in known() else forced
+    return Format(found.name, kind, found.mime, found.is_archive)
+
+
 def _format(kind: Kind) -> Format:
     return Format(kind.name, kind.kind, kind.mime, kind.is_archive)
 

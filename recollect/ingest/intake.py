@@ -254,6 +254,7 @@ def file_of(app: App, tenant: Tenant, sent: Sent) -> Generator[Content]:
         hash=hashlib.sha256(data).digest(),
         blob=StoredBlob(key, name, mime),
         forced=sent.forced,
+        extractor=kind.extractor,
     )
     try:
         yield content

@@ -218,19 +218,18 @@ def read(
     if content.blob is not None:
         data = blobs.get_whole(app.blobs, content.blob.key)
         blob = Blob(data, content.blob.mime, content.blob.name)
-        return _extract(app, owner, blob, content.forced, into, alive)
+        found = content.extractor and extract.format_of(content.extractor, content.forced)
+        return _extract(app, owner, blob, found or content.forced, into, alive)
     assert content.text is not None
     if content.url is not None:
         blob = app.fetcher.get(content.url).blob
-        extracted = _extract(app, owner, blob, content.forced, into, alive)
+        format = app.sandbox.detect(blob, content.forced)
+        extracted = _extract(app, owner, blob, format, into, alive)
         extracted = replace(extracted, kind="webpage") if extracted.kind == "text" else extracted
-        return video_page.read(
-            app,
-            blob,
-            content.url,
-            extracted,
-            partial(_extract, app, owner, forced=None, alive=alive),
-        )
+        if format.extractor != "html":
+            return extracted
+        listen = partial(_extract, app, owner, forced=None, alive=alive)
+        return video_page.read(app, blob, content.url, extracted, listen)
     if extract.is_html(content.text):
         blob = Blob(content.text.encode(), "text/html; charset=utf-8")
         return replace(app.sandbox.extract(blob, forced="html", owner=owner), kind="text")
@@ -283,7 +282,7 @@ def _extract(
     app: App,
     owner: OrgId,
     blob: Blob,
-    forced: str | None,
+    forced: str | extract.Format | None,
     into: IO[bytes] | None = None,
     alive: Alive = lambda: None,
 ) -> Extracted:
@@ -331,7 +330,9 @@ def _stored(
                 stored.append(key)
                 app.blobs.put(key, data)
                 blob = StoredBlob(key, extract.safe_name(member.path), None)
-            content = Content(kind=member.kind, hash=digest.digest(), blob=blob)
+            content = Content(
+                kind=member.kind, hash=digest.digest(), blob=blob, extractor=member.extractor
+            )
             found.append(NewMember(member.path, content))
     except BaseException:
         _take_back(app, stored)

@@ -21,18 +21,13 @@ def read(app: App, page: Blob, url: str, extracted: Extracted, listen: Listen) -
     Nothing that goes wrong with the video fails the page: a warning tells. Raises Transient and
     Unavailable, as for recordings.
     """
-    if app.videos is None or not _is_html(page):
+    if app.videos is None:
         return extracted
     found = app.videos.look(page, url, with_sound=app.listener.engine is not None)
     if found is None:
         return extracted
     said = _said(app, found, listen)
     return _joined(found, extracted, said)
-
-
-def _is_html(page: Blob) -> bool:
-    format = extract.detect(page.data[: extract.HEAD], name=page.name, mime=page.mime)
-    return format is not None and format.extractor == "html"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from recollect.extract import Format, Sandbox, detect, nearest, supported
+from recollect.extract import Format, Sandbox, detect, format_of, nearest, supported
 from recollect.model import Blob
 from tests.extract import archives, office, samples
 
@@ -16,8 +16,14 @@ DOCX_MIME = "application/vnd.openxmlformats-officedocument.wordprocessingml.docu
 
 
 def _detect(head, name=None, mime=None, forced=None):
+    """And what whoever is handed the extractor takes it for: it must be the same."""
     found = detect(head, name=name, mime=mime, forced=forced)
-    return found and (found.extractor, found.kind)
+    if found is None:
+        return None
+    again = format_of(found.extractor, forced)
+    assert again is not None
+    assert (again.kind, again.is_archive) == (found.kind, found.is_archive)
+    return found.extractor, found.kind
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@ in a warm process. Prints the ways with `-s`."""
 
 import sys
 import threading
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import partial
+from io import BytesIO
 from itertools import count, groupby
 from pathlib import Path
 from types import FrameType
@@ -15,6 +18,7 @@ from starlette.testclient import TestClient
 
 from recollect.api import create_app
 from recollect.app import App
+from recollect.db import Database
 from recollect.worker.processing import drain
 from tests.connectors.test_conformance import World, known_connectors, unpaced, world
 from tests.house import plan
@@ -72,8 +76,11 @@ class Walk:
 
 
 @pytest.fixture
-def walk() -> Generator[Walk]:
-    """Threads that begin from here on are watched."""
+def walk(db: Database) -> Generator[Walk]:
+    """Threads that begin from here on are watched. Nobody watches the stages of documents, as tests
+    of events did a moment ago."""
+    with db.begin() as tx:
+        tx.execute("delete from watchers")
     made = Walk()
     threading.setprofile(made.hook)
     yield made
@@ -117,18 +124,23 @@ def test_a_sync_passes_few_rooms(world: World, walk: Walk):
     assert f"n{next(numbers) - 1}" in world.documents()
 
 
-def test_a_kind_is_found_once_by_each_process_that_has_the_file(app: App, key: str, walk: Walk):
-    """By the API, which refuses what cannot be read, and by the worker, which reads it."""
+def test_a_kind_is_found_once(app: App, key: str, walk: Walk):
+    """By the API, which refuses what cannot be read, for the worker, which reads it. Of an archive
+    each file is found once more, in the service."""
+    inside = BytesIO()
+    with zipfile.ZipFile(inside, "w") as archive:
+        archive.writestr("one.md", "Herons wait.")
+        archive.writestr("two.csv", "bird,place\nheron,pond\n")
 
-    def upload() -> None:
-        files = {"file": ("herons.md", b"Herons wait.", "text/markdown")}
-        assert http.post("/v3/documents/file", files=files).status_code == 200
+    def upload(name: str, data: bytes) -> None:
+        answer = http.post("/v3/documents/file", files={"file": (name, data)})
+        assert answer.status_code == 200
         drain(app)
 
     with TestClient(create_app(app), headers={"authorization": f"Bearer {key}"}) as http:
-        walk.watched(upload)
-
-    assert walk.calls["extract/_registry.py", "detect"] == 2
+        for name, data, times in [("herons.md", b"Herons.", 1), ("all.zip", inside.getvalue(), 3)]:
+            walk.watched(partial(upload, name, data))
+            assert walk.calls["extract/_registry.py", "_look"] == times
 
 
 @pytest.mark.parametrize("world", ["google-drive"], indirect=True)
