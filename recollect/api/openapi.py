@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
+from string import Template
 from threading import Lock
 from typing import Any
 
@@ -14,14 +15,25 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from recollect import connectors
 from recollect.api.edge import ANY_HOST
+from recollect.orgs.settings import DEFAULTS
 
-ANSWERS: Mapping[str, Any] = json.loads(
-    files("recollect.api").joinpath("answers.json").read_text("utf-8")
-)
+
+def _told(name: str) -> str:
+    """A file of the documentation, which leaves it to the connectors which providers there are."""
+    granted = next(iter(connectors.settings()))
+    text = files("recollect.api").joinpath(name).read_text("utf-8")
+    return Template(text).substitute(provider=connectors.example().provider, granted=granted)
+
+
+ANSWERS: dict[str, Any] = json.loads(_told("answers.json"))
 """What each operation answers when all goes well: one small story, told by the service itself,
 answers to the examples of the requests, with the ids and moments of one run. A new operation needs
 its own there; `tests/contract/test_answers.py` says so."""
+# Those of the providers' applications, too.
+ANSWERS["getSettings"] = DEFAULTS | ANSWERS["getSettings"]
+ANSWERS["updateSettings"]["updated"] = ANSWERS["getSettings"]
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
@@ -106,7 +118,7 @@ def _document(api: FastAPI, address: str | None) -> dict[str, Any]:
     components["Error"] = _ERROR
     components.pop("HTTPValidationError", None)
     components.pop("ValidationError", None)
-    meanings = tomllib.loads(files("recollect.api").joinpath("fields.toml").read_text("utf-8"))
+    meanings = tomllib.loads(_told("fields.toml"))
     for name, model in components.items():
         _explain(name, model, meanings["fields"])
     for path, item in schema["paths"].items():

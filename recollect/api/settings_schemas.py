@@ -68,16 +68,28 @@ def _different(buckets: list[Bucket]) -> list[Bucket]:
     return buckets
 
 
+_Kind = tuple[Any, Any]
+"""of a field of settings: its type and its default"""
 BucketsIn = Annotated[list[Bucket], Field(max_length=50), AfterValidator(_different)]
 
 
-def _of_applications(flag: object, id: object, secret: object) -> dict[str, Any]:
-    """Fields for the OAuth applications; each of the three is a type and a default."""
+def _of_applications(flag: _Kind, id: _Kind, secret: _Kind) -> dict[str, Any]:
+    """Fields for the OAuth applications."""
+
+    def described(kind: _Kind, said: str, *examples: str) -> _Kind:
+        return Annotated[kind[0], Field(description=said, examples=[*examples] or None)], kind[1]
+
     found: dict[str, Any] = {}
-    for one in connectors.applications():
-        found[one.setting("CustomKeyEnabled")] = flag
-        found[one.setting("ClientId")] = id
-        found[one.setting("ClientSecret")] = secret
+    for one, users in connectors.applications().items():
+        names = " and ".join(user.name for user in users)
+        app = f"of your own {one.name} app"
+        found |= {
+            one.setting("CustomKeyEnabled"): described(flag, f"Connect {names} by your own app."),
+            one.setting("ClientId"): described(id, f"Client id {app}.", "8a61f9b3a7aba766"),
+            one.setting("ClientSecret"): described(
+                secret, f"Client secret {app}; answers mask it.", "…"
+            ),
+        }
     return found
 
 

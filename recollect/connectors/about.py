@@ -35,6 +35,8 @@ class Guide:
     fields: Sequence[Field] = ()
     example: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """metadata to show in examples"""
+    invitation: str = ""
+    """what it offers those who have nothing yet, as a heading: Crawl a site"""
     if_nothing: str = ""
     """a sentence that says what to look at when a sync finds nothing at all"""
 

@@ -6,7 +6,7 @@ from datetime import UTC
 
 from fastapi import APIRouter, Request, Response
 
-from recollect import __version__
+from recollect import __version__, connectors
 from recollect.app import App
 from recollect.console import _room
 from recollect.console._connections import name_of, subject_of
@@ -104,6 +104,7 @@ def _beside(tx: Tx, app: App, key: Key, tenant: Tenant) -> dict[str, object]:
     return {
         "syncs": [(_called(one), one, run) for one, run in synced[:SYNCS]],
         "waiting": [(_called(one), one) for one in browsed.items if _needs_somebody(one)],
+        "easiest": connectors.example(),
         "health": readiness.look(tx, app),
         "unread": None if app.llm is None else extraction_queue.delay(tx, tenant),
         "version": __version__,

@@ -23,7 +23,7 @@ DEFAULTS: Mapping[str, Any] = {
     "profileBuckets": None,
     **{one.setting("CustomKeyEnabled"): False for one in connectors.applications()},
     **{one.setting("ClientId"): None for one in connectors.applications()},
-    **dict.fromkeys(SECRETS),
+    **{one.setting("ClientSecret"): None for one in connectors.applications()},
 }
 """Every key that may be set, on the wire's spelling, with its value when nobody set it."""
 

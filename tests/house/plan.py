@@ -47,14 +47,6 @@ PROVIDERS_ELSEWHERE: Mapping[str, str] = {
 }
 """Files outside of `connectors/` that name a provider, and why they may."""
 
-PROVIDERS_IN_FILES: Mapping[str, str] = {
-    "api/answers.json": "examples",
-    "api/fields.toml": "fields of the published settings, and examples",
-    "console/templates/_empty.html": "offers the one that needs no account to whoever has nothing",
-    "ingest/sample/sources.md": "a text that the sample loads",
-}
-"""The same of files that are no modules; tests hold the settings to the connectors."""
-
 ASKED_FROM_ABOVE = frozenset({"connectors", "console", "ingest", "worker"})
 """Rooms that tests of other rooms import alone: for a list of providers or of texts, to draw a
 page, or to have the queue worked off."""

@@ -77,7 +77,7 @@ def test_how_a_rest_grows_is_said_in_two_places():
 
 def test_providers_are_named_in_their_rooms():
     assert set(facts.naming_providers()) == set(plan.PROVIDERS_ELSEWHERE)
-    assert set(facts.files_naming_providers()) == set(plan.PROVIDERS_IN_FILES)
+    assert facts.files_naming_providers() == []
 
 
 def test_what_has_to_list_the_providers_lists_them_all():

@@ -38,4 +38,5 @@ GUIDE = Guide(
         ),
     ),
     example={"startUrl": "https://docs.example.org"},
+    invitation="Crawl a site",
 )
