@@ -16,6 +16,7 @@ from recollect.documents import _versions
 from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._counts import take_off
+from recollect.documents._naming import rename
 from recollect.documents._rows import COLUMNS, read, scope, stored
 from recollect.errors import Collided, PermissionDeniedError
 from recollect.model import (
@@ -200,6 +201,8 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
         delta.update(dict.fromkeys(new, moved))
         delta.subtract(dict.fromkeys(old, moved))
         _drop_questions(tx, [document.id])
+    if change.title is not None:
+        delta.update(rename(tx, document.org_id, document.id))
     return delta
 
 

@@ -25,6 +25,7 @@ from recollect.documents._changing import (
     row_of,
     take_out,
 )
+from recollect.documents._naming import first_hash, move_names, rename, replace_words
 from recollect.documents._rows import ORDER, TERM_SPACE
 from recollect.errors import (
     LeaseLost,
@@ -132,6 +133,7 @@ def finish(
     since = None if _is_first(claim) else _versions.keep(tx, claim, extracted.text)
     removed = _drop_entries(tx, claim, keep=wanted, delta=delta)
     _insert_entries(tx, claim, row["scope"], entries, delta)
+    first = None if _is_first(claim) else first_hash(tx, id)
     _place(tx, claim, chunks)
     _mend_evidence(tx, claim, chunks, lost, places or {})
     done = tx.execute(
@@ -142,6 +144,9 @@ def finish(
     assert done is not None
     if done["status"] == Status.QUEUED:
         db.notify(tx)
+    if chunks and not (_is_first(claim) and done["title"] == extracted.title):
+        hashes = [chunks[0].hash, *([] if first is None else [first])]
+        delta.update(_named(tx, claim, row["scope"], done["title"], hashes))
     # Last, since these rows are shared by all documents of the organisation.
     count(tx, row["org_id"], delta)
     return Changed(len(chunks), reused, len(wanted) - reused, removed)
@@ -155,7 +160,9 @@ _DONE = (
     " kind = case when revision > %(revision)s then kind else %(kind)s end,"
     " text_since = case when text is distinct from %(text)s"
     "  then coalesce(%(since)s, date_trunc('milliseconds', clock_timestamp())) else text_since end,"
-    " title = coalesce(given_title, %(title)s, title), text = %(text)s,"
+    # One that a connection has brought since then is newer.
+    " title = coalesce(given_title, case when title is distinct from %(known)s then title end,"
+    "  %(title)s, title), text = %(text)s,"
     " indexed_revision = %(revision)s, warnings = %(warnings)s,"
     " timings = %(timings)s || jsonb_build_object('indexing',"
     "   round(extract(epoch from clock_timestamp() - now()) * 1000, 1)),"
@@ -165,7 +172,7 @@ _DONE = (
     " stage = null, error_code = null, error_message = null, updated_at = now(),"
     " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s,"
     " removed = %(removed)s"
-    " where id = %(id)s returning status"
+    " where id = %(id)s returning status, title"
 )
 
 
@@ -203,13 +210,27 @@ def finish_together(tx: Tx, works: Sequence[Finished]) -> list[Changed | None]:
     wanted = {_id(one): {chunk.hash for chunk in one.chunks} for one in ours}
     cursor = tx.cursor()
     cursor.executemany(_DONE, [_said(one, wanted[_id(one)]) for one in ours], returning=True)
-    if any(row["status"] == Status.QUEUED for one in cursor.results() for row in one):
+    done = [row for one in cursor.results() for row in one]
+    if any(row["status"] == Status.QUEUED for row in done):
         db.notify(tx)
+    for one, row in zip(ours, done, strict=True):
+        if row["title"] != one.extracted.title and one.chunks:
+            hashes = [one.chunks[0].hash]
+            delta.update(_named(tx, one.claim, scopes[_id(one)], row["title"], hashes))
     count(tx, claims[0].document.org_id, delta)
     return [
         Changed(len(one.chunks), 0, len(wanted[_id(one)]), 0) if _id(one) in scopes else None
         for one in works
     ]
+
+
+def _named(
+    tx: Tx, claim: Claim, scope: Sequence[int], title: str | None, hashes: Sequence[bytes]
+) -> Counter[int]:
+    """Its title is another one than the worker knew, or another passage may be the first."""
+    document, blob = claim.document, claim.content.blob
+    named = title, blob and blob.name
+    return move_names(tx, document.org_id, document.id, scope, named, hashes)
 
 
 def _id(work: Finished) -> DocumentId:
@@ -223,6 +244,7 @@ def _said(
     return {
         "kind": work.extracted.kind,
         "title": work.extracted.title,
+        "known": work.claim.document.title,
         "text": work.extracted.text,
         "revision": work.claim.document.revision,
         "warnings": list(work.extracted.warnings),
@@ -257,26 +279,11 @@ def reweigh_entries(
     words: Mapping[bytes, Mapping[int, float]],
 ) -> None:
     """Replace the words of entries and change their counts, where `verify` mends."""
-    db.fence(tx)
-    delta = Counter[int]()
-    for hash, weights in words.items():
-        one = {"id": id, "hash": hash}
-        old = tx.execute(
-            "select terms from entries where document_id = %(id)s and hash = %(hash)s for update",
-            one,
-        ).fetchone()
-        if old is None:
-            continue
-        numbers = [*scope, *weights]
-        vector = SparseVector({number - 1: w for number, w in weights.items()}, TERM_SPACE)
-        tx.execute(
-            "update entries set terms = %(terms)s, weights = %(weights)s"
-            " where document_id = %(id)s and hash = %(hash)s",
-            {**one, "terms": numbers, "weights": vector},
-        )
-        delta.update(numbers)
-        delta.subtract(old["terms"])
-    count(tx, org, delta)
+    if words:
+        delta = replace_words(tx, id, scope, words)
+        if first_hash(tx, id) in words:  # made of a title that may have changed since
+            delta.update(rename(tx, org, id))
+        count(tx, org, delta)
 
 
 def _within(filepath: str | None, path: str) -> str | None:

@@ -134,6 +134,13 @@ def content_of(row: Mapping[str, Any]) -> Content:
     )
 
 
+def names(title: str | None, file: str | None, text: str) -> str:
+    """By what the first passage of a document is found beside its text: its title and the name of
+    its file, a line each, unless they stand in the text (docs/decisions/0054)."""
+    named = dict.fromkeys(name for name in (title, file) if name)
+    return "\n".join(name for name in named if name.rstrip("…") not in text)
+
+
 def is_address(given: str) -> bool:
     """Whether a content is one http(s) URL and nothing else: then its page is what is read."""
     return _ADDRESS.fullmatch(given) is not None

@@ -18,6 +18,7 @@ from recollect.documents._changing import (
     set_details,
     set_details_of_all,
 )
+from recollect.documents._naming import rename
 from recollect.documents._reading import get
 from recollect.errors import (
     LeaseLost,
@@ -89,7 +90,7 @@ def put(
     ).fetchone()
     assert row is not None
     if row["own"] and before is not None and before.version == synced.version:
-        renamed = before.title != synced.title and _rename(tx, known, synced.title)
+        renamed = before.title != synced.title and _rename(tx, org, known, synced.title)
         return known, bool(renamed or not same)
     moved = tx.execute(
         "update documents set source_id = %(source_id)s,"
@@ -106,16 +107,20 @@ def put(
     ).rowcount
     if row["differs"]:
         accept(tx, known, content, revive=False)
+    elif moved:
+        count(tx, org, rename(tx, org, known))
     return known, bool(row["differs"] or moved or not same)
 
 
-def _rename(tx: Tx, id: DocumentId, title: str | None) -> bool:
+def _rename(tx: Tx, org: OrgId, id: DocumentId, title: str | None) -> bool:
     done = tx.execute(
         "update documents set title = %(title)s, updated_at = now()"
         " where id = %(id)s and given_title is null and title is distinct from %(title)s"
         " and %(title)s::text is not null",
         {"id": id, "title": title},
     )
+    if done.rowcount:
+        count(tx, org, rename(tx, org, id))
     return done.rowcount > 0
 
 

@@ -49,6 +49,8 @@ MOST_READ = 4_000
 """… among its first characters: so many hold them but in a text that is no question"""
 LARGEST = 1_000_000_000
 """sparsevec indices are 1 … 10^9"""
+LONGEST_NAMES = 500
+"""characters of the names of a document that are read"""
 LONGEST_WORD = 64
 """characters; what is longer (base64, hashes) is indexed as it is, and not kept in caches"""
 
@@ -129,16 +131,25 @@ Reader = Callable[[str], Iterable[Word]]
 
 def stems(text: str) -> list[str]:
     """The terms of a document's text, in its order, repeated as often as they occur."""
+    return _stems(text)[0]
+
+
+def _stems(text: str, spoken: str | None = None) -> tuple[list[str], str]:
+    """With the language, which is found unless it is `spoken`."""
     words = _words(tokens(text), _in_text)
-    spoken = languages.spoken(word for word, _ in words)[0]
-    return [_term(word, spoken if by == "latin" else by) for word, by in words]
+    language = spoken or languages.spoken(word for word, _ in words)[0]
+    return [_term(word, language if by == "latin" else by) for word, by in words], language
 
 
-def weigh(org: str, text: str) -> dict[int, float]:
-    """Term number → BM25 weight of the document side, without the IDF, of one chunk."""
+def weigh(org: str, text: str, names: str = "") -> dict[int, float]:
+    """Term number → BM25 weight of the document side, without the IDF, of one chunk. The words of
+    `names` that do not stand in the text count as if they stood there once."""
     counts: Counter[int] = Counter()
-    for stem, count in Counter(stems(text)).most_common(MOST_TERMS):
+    read, spoken = _stems(text)
+    for stem, count in Counter(read).most_common(MOST_TERMS):
         counts[number(org, stem)] += count
+    for stem in _stems(names[:LONGEST_NAMES], spoken)[0]:
+        counts.setdefault(number(org, stem), 1)
     saturation = K1 * (1 - B + B * len(text) / AVERAGE)
     return {term: count * (K1 + 1) / (count + saturation) for term, count in counts.items()}
 

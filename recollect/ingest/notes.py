@@ -82,7 +82,8 @@ def _through(app: App, claims: Sequence[Claim], clock: Stopwatch) -> list[Change
         fresh = [list({one.hash: one for one in some}.values()) for some in chunks]
         every = list(chain.from_iterable(fresh))
         org = claims[0].document.org_id
-        made = iter(pipeline.weighed(org, every, partial(pipeline.vectors_of, app, every)))
+        # Their titles are made of their texts.
+        made = iter(pipeline.weighed(org, every, {}, partial(pipeline.vectors_of, app, every)))
         entries = [list(islice(made, len(some))) for some in fresh]
     clock.lap(Stage.EMBEDDING)
     works = [

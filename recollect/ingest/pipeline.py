@@ -3,7 +3,7 @@
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
@@ -165,7 +165,8 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
         known = _known(app, claim)
         fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
         last: list[Entry] = []
-        with closing(_entries(app, claim, fresh)) as batches:
+        names = names_of(claim.content, extracted, chunks)
+        with closing(_entries(app, claim, fresh, names)) as batches:
             for last, more in batches:
                 if more:
                     with app.db.begin() as tx:
@@ -415,28 +416,37 @@ def _known(app: App, claim: Claim) -> set[bytes]:
 
 
 def _entries(
-    app: App, claim: Claim, chunks: Sequence[Chunk]
+    app: App, claim: Claim, chunks: Sequence[Chunk], names: Mapping[bytes, str]
 ) -> Generator[tuple[list[Entry], bool]]:
     """Batch by batch, and whether more will come; while one is stored, the next is embedded."""
     org = claim.document.org_id
     batches = [chunks[start : start + BATCH] for start in range(0, len(chunks), BATCH)]
     if len(batches) <= 1 and len(chunks) <= FEW:
         for batch in batches:
-            yield weighed(org, batch, partial(vectors_of, app, batch)), False
+            yield weighed(org, batch, names, partial(vectors_of, app, batch)), False
         return
     with ThreadPoolExecutor(1, "ahead") as ahead:
         coming = ahead.submit(vectors_of, app, batches[0])
         for batch, following in pairwise([*batches, []]):
-            entries = weighed(org, batch, coming.result)
+            entries = weighed(org, batch, names, coming.result)
             if following:
                 coming = ahead.submit(vectors_of, app, following)
             yield entries, bool(following)
 
 
-def weighed(org: OrgId, chunks: Sequence[Chunk], vectors: Callable[[], Vectors]) -> list[Entry]:
-    weights = [terms.weigh(org, one.text) for one in chunks]
+def weighed(
+    org: OrgId, chunks: Sequence[Chunk], names: Mapping[bytes, str], vectors: Callable[[], Vectors]
+) -> list[Entry]:
+    """`names`: by their hash, what chunks are found by beside their text."""
+    weights = [terms.weigh(org, one.text, names.get(one.hash, "")) for one in chunks]
     columns = zip(chunks, weights, vectors(), strict=True)
     return [Entry(one.hash, one.text, weight, vector) for one, weight, vector in columns]
+
+
+def names_of(content: Content, extracted: Extracted, chunks: Sequence[Chunk]) -> dict[bytes, str]:
+    """By the hash of the first chunk, the names of its document that it does not hold."""
+    file = content.blob and content.blob.name
+    return {one.hash: documents.names(extracted.title, file, one.text) for one in chunks[:1]}
 
 
 def vectors_of(app: App, chunks: Sequence[Chunk]) -> Vectors:

@@ -155,7 +155,9 @@ def _differing(db: Database, share: float) -> list[dict[str, Any]]:
 
 
 def _has_its_words(row: Mapping[str, Any]) -> bool:
-    return same_words(row["terms"], row["weights"], terms.weigh(row["org_id"], row["text"]))
+    # Beside those of a title that the document had then.
+    words = terms.weigh(row["org_id"], row["text"])
+    return same_words(row["terms"], row["weights"], words, or_more=True)
 
 
 def _make_again(db: Database, id: DocumentId, hash: bytes) -> bool:

@@ -56,7 +56,9 @@ def stored_words(
         if sample.holds(entry["hash"]) and entry["scope"] == of[entry["document_id"]]["scope"]
     ]
     stored = tx.execute(
-        "select e.document_id, e.hash, e.text, e.terms, e.weights from entries e"
+        "select e.document_id, e.hash, e.text, e.terms, e.weights, exists (select from chunks c"
+        "  where c.document_id = e.document_id and c.hash = e.hash and c.position = 0) as first"
+        " from entries e"
         " join unnest(%s::text[], %s::bytea[]) as asked (id, hash)"
         "  on e.document_id = asked.id and e.hash = asked.hash",
         ([id for id, _ in hashes], [hash for _, hash in hashes]),
@@ -64,10 +66,16 @@ def stored_words(
     return [(of[entry["document_id"]], entry) for entry in stored]
 
 
-def same_words(numbers: Sequence[int], weights: SparseVector, words: Words) -> bool:
+def same_words(
+    numbers: Sequence[int], weights: SparseVector, words: Words, *, or_more: bool = False
+) -> bool:
+    """Whether an entry holds the words as they should be; `or_more`: and perhaps others."""
     held = {
         number + 1: value for number, value in zip(weights.indices(), weights.values(), strict=True)
     }
+    if or_more and held.keys() == set(numbers):
+        held = {number: value for number, value in held.items() if number in words}
+        numbers = [*held]
     if sorted(numbers) != sorted(words) or held.keys() != words.keys():
         return False
     values = np.array([[held[number], words[number]] for number in words]).reshape(-1, 2)

@@ -94,6 +94,7 @@ def _documents(
             rows = tx.execute(
                 "select * from (select d.id, d.org_id, d.container_tags, d.scope, d.status,"
                 "  d.revision, d.indexed_revision, d.chunks, d.blob, d.connection_id,"
+                "  d.title, d.blob_name,"
                 "  sum(d.chunks) over (order by d.id) - d.chunks as before"
                 "  from (select * from documents where id > %s and gone_at is null"
                 "   order by id limit %s) d) as few"
@@ -157,7 +158,11 @@ def _compare_words(
     """Of what is not to be dropped anyway. Not in a transaction: it takes long."""
     damages = {one.id: one for one in found}
     for row, entry in stored:
-        words = terms.weigh(row["org_id"], entry["text"])
+        if entry["first"] and row["revision"] != row["indexed_revision"]:
+            continue  # the name of the file is that of newer content
+        named = (row["title"], row["blob_name"], entry["text"])
+        names = documents.names(*named) if entry["first"] else ""
+        words = terms.weigh(row["org_id"], entry["text"], names)
         if same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words):
             continue
         damage = damages.get(row["id"])

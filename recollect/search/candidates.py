@@ -422,7 +422,7 @@ class Candidates:
     def _ranked(self, rows: Sequence[Mapping[str, Any]]) -> list[Placed]:
         found = [
             ranking.Found(
-                row["text"],
+                _read(row),
                 row["points"],
                 row["similarity"],
                 row["document_id"] if "message" in row["place"] else None,
@@ -461,6 +461,13 @@ class Candidates:
             )
             for (row, standing), score in zip(ranked, scores, strict=True)
         ]
+
+
+def _read(row: Mapping[str, Any]) -> str:
+    """What a candidate is judged by: of the first passage of a document, its names as well."""
+    text = row["text"]
+    names = "" if row["position"] else documents.names(row["title"], row["blob_name"], text)
+    return f"{names}\n{text}" if names else text
 
 
 def _both(one: sql.Composable, other: sql.Composable) -> sql.Composable:

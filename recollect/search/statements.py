@@ -101,7 +101,7 @@ found as materialized (
     order by position + 0 limit 1 -- not by the primary key, through all chunks of the document
   ) as c on true
 )
-select f.*, d.updated_at, (select count(*) from picked) as picked
+select f.*, d.updated_at, d.title, d.blob_name, (select count(*) from picked) as picked
 from found f join documents d on d.id = f.document_id
 """
 )

@@ -51,7 +51,6 @@ from recollect.ops.backup._bundle import (
     MEMORIES,
     QUESTIONS,
     Bundle,
-    BundledChunk,
     BundledDocument,
     BundledMemory,
     BundledQuestion,
@@ -203,7 +202,7 @@ class _Carrier:
         if given.archive in self._differing:  # it has no such file here
             given = msgspec.structs.replace(given, archive=None, archive_path=None)
         chunks = chunks_of(given)
-        entries = None if chunks is None else self._entries(chunks, given.chunks or ())
+        entries = None if chunks is None else self._entries(chunks, given)
         content = Content(
             kind=given.type,
             hash=digest,
@@ -451,12 +450,14 @@ class _Carrier:
         name, dimensions = self._model
         return ModelVectors.of(_decoded(text, dimensions), name)
 
-    def _entries(self, chunks: Sequence[Chunk], given: Sequence[BundledChunk]) -> list[Entry]:
+    def _entries(self, chunks: Sequence[Chunk], given: BundledDocument) -> list[Entry]:
         """One for each text, with the vector of the bundle if it can serve."""
+        file = given.file and given.file.name
+        names = {one.hash: documents.names(given.title, file, one.text) for one in chunks[:1]}
         vectors: dict[bytes, Any] = {}
         texts: dict[bytes, str] = {}
         embedder = self._app.embedder
-        for one, bundled in zip(chunks, given, strict=True):
+        for one, bundled in zip(chunks, given.chunks or (), strict=True):
             texts[one.hash] = one.text
             if self._known and embedder is not None and bundled.vector is not None:
                 vectors[one.hash] = self._decoded(bundled.vector)
@@ -468,7 +469,7 @@ class _Carrier:
             made = embedder.embed([texts[hash] for hash in some])
             vectors.update(zip(some, made, strict=True))
         return [
-            Entry(hash, text, terms.weigh(self._org, text), vectors.get(hash))
+            Entry(hash, text, terms.weigh(self._org, text, names.get(hash, "")), vectors.get(hash))
             for hash, text in texts.items()
         ]
 

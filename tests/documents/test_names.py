@@ -1,0 +1,126 @@
+"""A document is found by its title and by the name of its file, as they are now."""
+
+from collections.abc import Iterator
+from io import BytesIO
+
+import pytest
+
+from recollect import documents
+from recollect.app import App
+from recollect.documents import DocumentChange, SyncedDocument
+from recollect.index import terms
+from recollect.ingest import intake, pipeline
+from recollect.ingest.intake import Labels, Sent
+from recollect.model import Claim, ConnectionId, DocumentId, Tenant, random_id
+from recollect.ops.verify import verify
+from recollect.orgs import settings
+from recollect.search import hybrid
+from recollect.search.candidates import Query
+from recollect.worker.processing import drain
+
+TEXT = "The heron waits at the pond. It is patient."
+
+
+@pytest.fixture(autouse=True)
+def sound(app: App, tenant: Tenant) -> Iterator[None]:
+    """Whatever a test did: each entry has the words that it should have, and all are counted."""
+    yield
+    with app.db.begin() as tx:
+        rows = tx.execute("select id from documents where org_id = %s", (tenant.id,)).fetchall()
+    ours = {row["id"] for row in rows} | {tenant.id}
+    findings = verify(app.db, app.blobs).findings
+    found = {one.kind for one in findings if ours & set(" ".join(one.examples).split())}
+    assert found <= {"item_missing"}, "a test puts a document without its sync"
+
+
+def upload(app: App, tenant: Tenant, name: str, text: str, custom_id: str = "one") -> DocumentId:
+    labels = Labels(tags=["files"], custom_id=custom_id)
+    sent = Sent(BytesIO(text.encode()), name, None)
+    id = intake.take_file(app, tenant, labels, sent).id
+    drain(app)
+    return id
+
+
+def found(app: App, tenant: Tenant, words: str) -> set[str]:
+    """What holds any of the words, whatever it means."""
+    with app.db.begin() as tx:
+        hits = hybrid.search(tx, tenant, Query(words, None))
+    return {hit.document.id for hit in hits}
+
+
+def claim(app: App) -> Claim:
+    with app.db.begin() as tx:
+        (claimed,) = documents.claim(tx, lease=app.lease, limit=1, max_attempts=5)
+    return claimed
+
+
+def test_a_file_is_found_by_its_name_and_it_is_relevant(app: App, tenant: Tenant) -> None:
+    id = upload(app, tenant, "settings.toml", TEXT)
+    upload(app, tenant, "other.md", "Storks nest on chimneys.", "two")
+
+    for words in ("settings.toml", "settings", "where is settings.toml"):
+        assert found(app, tenant, words) == {id}, words
+    with app.db.begin() as tx:
+        (hit,) = hybrid.search(tx, tenant, Query("settings.toml", None))
+    assert hit.chunks[0].is_relevant
+    assert hit.chunks[0].text == TEXT, "the passage is shown as it is"
+
+
+def test_another_title_is_found_and_the_one_before_is_not(app: App, tenant: Tenant) -> None:
+    id = upload(app, tenant, "a.txt", TEXT)
+    for title, before in (("Minutes of November", "annual"), ("Annual report", "minutes")):
+        intake.change(app, tenant, id, DocumentChange(title=title, tags=[title[:6].strip()]))
+        assert found(app, tenant, title.split()[-1]) == {id}
+        assert not found(app, tenant, before)
+    upload(app, tenant, "a.txt", TEXT + " It eats.")
+    assert found(app, tenant, "report") == {id}, "new content leaves a given title"
+
+
+def test_the_names_go_to_the_passage_that_is_the_first_now(app: App, tenant: Tenant) -> None:
+    long = "\n\n".join(f"Part {n}. " + "The stork builds and builds. " * 60 for n in range(4))
+    upload(app, tenant, "birds.md", long)
+    id = upload(app, tenant, "birds.md", "Geese come first. " * 90 + "\n\n" + long)
+
+    with app.db.begin() as tx:
+        hits = hybrid.search(tx, tenant, Query("birds", None))
+        numbers = set(terms.numbers(tenant.id, terms.query_words("birds")[0]))
+        rows = tx.execute("select terms from entries where document_id = %s", (id,)).fetchall()
+    assert [chunk.position for chunk in hits[0].chunks] == [0]
+    assert sum(not numbers.isdisjoint(row["terms"]) for row in rows) == 1
+
+
+def test_a_title_that_came_while_it_was_worked_stays_and_is_found(app: App, tenant: Tenant) -> None:
+    connection = ConnectionId(random_id())
+
+    def put(title: str, known: DocumentId | None) -> DocumentId:
+        synced = SyncedDocument(
+            connection, "1", "drive", "1", "text", ["files"], title, None, {}, text=TEXT
+        )
+        with app.db.begin() as tx:
+            return DocumentId(documents.put(tx, tenant.id, synced, known)[0])
+
+    with app.db.begin() as tx:
+        tx.execute(
+            "insert into connections (id, org_id, provider, container_tags, document_limit, state)"
+            " values (%s, %s, 'drive', '{files}', 100, 'ready')",
+            (connection, tenant.id),
+        )
+    id = put("Draft", None)
+    work = claim(app)
+    put("Contract", id)
+    pipeline.process(app, work)
+
+    assert found(app, tenant, "contract") == {id}
+    assert not found(app, tenant, "draft")
+    put("Agreement", id)
+    assert (found(app, tenant, "agreement"), found(app, tenant, "contract")) == ({id}, set())
+
+
+def test_older_texts_keep_the_title_of_their_time(app: App, tenant: Tenant) -> None:
+    with app.db.begin() as tx:
+        settings.patch(tx, tenant.id, {"keepVersions": 3}, keys=[])
+    upload(app, tenant, "first.md", TEXT)
+    upload(app, tenant, "second.md", "Storks nest on chimneys.")
+
+    assert found(app, tenant, "second")
+    assert not found(app, tenant, "first")
