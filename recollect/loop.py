@@ -22,6 +22,7 @@ from recollect.log import trace
 BREATH = 1.0
 """Seconds of rest after a bug, so that a loop that is woken often does not spin."""
 QUIET = 60.0
+"""Seconds in which the same trouble is not logged again."""
 MOST_WRITES = 5
 """How often an outcome is written down whose transaction the database gives up each time."""
 

@@ -257,7 +257,7 @@ class Remembered:
         """The detail, for people."""
         if self.missing_at is None or self.document_id is None:
             return self.detail
-        since = f"waits since {self.missing_at:%Y-%m-%d} for another sync that finds the same"
+        since = f"waits since {self.missing_at:%Y-%m-%d} for another sync that finds it so"
         return since if self.detail is None else f"{since}: {self.detail}"
 
 

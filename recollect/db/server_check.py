@@ -142,9 +142,10 @@ def _check_schema(session: psycopg.Connection[Any]) -> None:
     )
     if row is not None:
         here, there = row
+        first = "no schema that is there" if here is None else f"the schema {here} first"
         raise SetupError(
-            f"the role {session.info.user} looks into the schema {here} first, and its Recollect is"
-            f" in the schema {there}; end RECOLLECT_DATABASE_URL with"
+            f"the role {session.info.user} looks into {first}, and its Recollect is in the"
+            f" schema {there}; end RECOLLECT_DATABASE_URL with"
             f" ?options=-csearch_path%3D{there},public (after other options with & instead of ?)"
         )
 

@@ -14,7 +14,7 @@ MOST_HYPHENS = 3
 """in a name; nobody writes a word with more of them, a slug, as one"""
 _CAPITAL = "[A-ZÀ-ÖØ-Þ]"
 _DIGIT = "[0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef]"
-"""of Arabic, Persian, Hindi and Bengali as well; no zero: `_FIRST`"""
+"""In Latin, Arabic, Persian, Hindi or Bengali signs. `_FIRST`: the same without zero."""
 _FIRST = "[1-9\u0661-\u0669\u06f1-\u06f9\u0967-\u096f\u09e7-\u09ef]"
 _SIGN = r"[,'\u2019\u066c]"
 _TWO, _THREE = _DIGIT * 2, _DIGIT * 3

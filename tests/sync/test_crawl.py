@@ -292,7 +292,7 @@ def test_what_waits_for_another_crawl_says_so(
 
     assert (told["id"], told["verdict"]) == (site.url("/a"), "document")
     assert client.get(asked, params={"id": site.url("/a")}).json()["items"] == [told]
-    since, _, what = told["detail"].partition(" for another sync that finds the same: ")
+    since, _, what = told["detail"].partition(" for another sync that finds it so: ")
     assert (since[:12], what) == ("waits since ", site.url("/login"))
     with eager.db.begin() as tx:
         [shown] = items.below(tx, connection.id, site.url("/"), after="", limit=1)

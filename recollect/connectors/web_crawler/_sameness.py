@@ -74,9 +74,9 @@ def _trouble(number: int, of: int, targets: Sequence[str]) -> Trouble:
     return Trouble(
         f"{number:,} of {of:,} pages redirect to {targets[0]}{others} or say nearly the same. It"
         " may be a login page, which the crawler cannot pass, or a notice of maintenance."
-        " Documents that these pages had are deleted or replaced when two syncs, a day or more"
-        " apart, see the same. To keep those that are still there, pause the connection until the"
-        " site has been checked.",
+        " Documents that these pages had are deleted or replaced when another sync, a day or more"
+        " later, does not find their texts either. To keep those that are still there, pause the"
+        " connection until the site has been checked.",
         ONE_PAGE,
     )
 
