@@ -84,7 +84,6 @@ class Worker(ClaimLoop[Claim]):
 
     name = "document"
     log = LOG
-    grace = timedelta(seconds=20)
     longest_attempt = LONGEST_ATTEMPT
 
     def __init__(self, app: App) -> None:
@@ -112,7 +111,7 @@ class Worker(ClaimLoop[Claim]):
 
     def release(self, tx: Tx, left: Sequence[Claim]) -> None:
         documents.release(tx, left)
-        self._app.sandbox.close()
+        self._app.end_work()
 
     def claim(self) -> list[Claim]:
         self._gather()
