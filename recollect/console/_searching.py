@@ -148,7 +148,7 @@ def search(
         found, body = _find(app, tenant, typed)
     except RequestError as error:
         return page(request, "search.html", {**values, "error": error}, error.status)
-    values["found"] = found
+    values |= {"found": found, "mark": _show.marker(tenant.id, q)}
     by_memory = mode != "documents"
     operation = "searchMemories" if by_memory else "searchDocuments"
     values["snippets"] = _room.code(request, operation, body)

@@ -88,6 +88,18 @@ HERON, NEST, TRAINS = (
 )
 
 
+def test_a_document_that_its_title_finds_shows_why(me: httpx.Client, key: str, app: App):
+    files = {"file": ("minutes-of-november.md", b"We met on Monday.")}
+    sent = me.post("/v3/documents/file", files=files, headers={"authorization": f"Bearer {key}"})
+    assert sent.status_code == 200, sent.text
+    drain(app)
+
+    answer = ask(me, "minutes of november", mode="documents")
+    assert found(answer)[0] == "minutes-of-november.md"
+    marks = [mark.text() for mark in tree(answer).css(".hits h3 mark")]
+    assert {"minutes", "november"} <= set(marks)
+
+
 @pytest.mark.usefixtures("birds")
 def test_a_search_is_in_documents_in_memories_or_in_both(me: httpx.Client):
     in_documents, in_memories, in_both = (
