@@ -4,11 +4,10 @@ import hashlib
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from threading import Event
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
@@ -72,15 +71,13 @@ class App:
     """None: no collector is configured"""
     videos: VideoPages | None = None
     """None: pages that show a video are pages like others"""
-    stop: Event = field(default_factory=Event)
-    """Set, it ends what waits for the embedding model."""
 
     @property
     def lease(self) -> timedelta:
         return timedelta(seconds=self.config.lease_seconds)
 
     def close(self) -> None:
-        self.end_work()
+        self.sandbox.close()
         if self.videos is not None:
             self.videos.close()
         self.fetcher.close()
@@ -91,11 +88,6 @@ class App:
         if self.tracer is not None:
             self.tracer.close()
         self.db.close()
-
-    def end_work(self) -> None:
-        """Whoever still reads a file, or waits for the embedding model, gets Transient."""
-        self.stop.set()
-        self.sandbox.close()
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +109,6 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     the index was built with another embedding model, or another machine has another secret key.
     """
     self_test()
-    stop = Event()
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     listener = open_listener_of(config)
     llm = open_llm_of(config)
@@ -133,15 +124,13 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
         with database.begin() as tx:
             index = vector_index.read(tx)  # None: nothing has worked on this database yet
             used = not serves and (index is not None or bool(documents.some_blobs(tx, 1)))
-        embedder = open_embedder_of(config, index, stop)
+        embedder = open_embedder_of(config, index)
         _bind(database, embedder, shared)
     except BaseException:
         database.close()
         raise
     if embedder is not None:
-        embedder = IndexEmbedder(
-            database, embedder, lambda choice: open_choice(config, choice, stop)
-        )
+        embedder = IndexEmbedder(database, embedder, lambda choice: open_choice(config, choice))
     fetcher = Fetcher(user_agent=user_agent(config), allow_networks=config.allow_networks)
     sandbox = Sandbox(
         workers=min(config.workers, CHILDREN),
@@ -169,7 +158,6 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
         reranker=reranker,
         tracer=open_tracer_of(config),
         videos=open_video_pages(config.video, fetcher),
-        stop=stop,
     )
 
 
@@ -283,11 +271,9 @@ def cache_folder(config: Config) -> Path:
     return config.data_dir / "cache"
 
 
-def open_embedder_of(
-    config: Config, index: Index | None, stop: Event | None = None
-) -> Embedder | None:
+def open_embedder_of(config: Config, index: Index | None) -> Embedder | None:
     """The embedding model that the settings name; raises SetupError, None for `none`."""
-    return _open_embedder(config, embedder_choice(config, index), stop)
+    return _open_embedder(config, embedder_choice(config, index))
 
 
 def embedder_choice(config: Config, index: Index | None) -> EmbedderChoice:
@@ -333,7 +319,7 @@ def kept_choice(config: Config, choice: EmbedderChoice) -> Choice:
     }
 
 
-def open_choice(config: Config, choice: Choice, stop: Event | None = None) -> Embedder:
+def open_choice(config: Config, choice: Choice) -> Embedder:
     """The model that the index remembers; raises SetupError."""
     key = choice["key"]
     if key is not None:
@@ -348,15 +334,14 @@ def open_choice(config: Config, choice: Choice, stop: Event | None = None) -> Em
         model=model,
         dimensions=choice["dimensions"],
     )
-    embedder = _open_embedder(config, opened, stop)
+    embedder = _open_embedder(config, opened)
     if embedder is None:
         raise SetupError("the index remembers no model that makes vectors")
     return embedder
 
 
-def _open_embedder(config: Config, choice: EmbedderChoice, stop: Event | None) -> Embedder | None:
-    cache, threads = cache_folder(config), config.embedder_threads
-    return open_embedder(choice, cache=cache, threads=threads, stop=stop)
+def _open_embedder(config: Config, choice: EmbedderChoice) -> Embedder | None:
+    return open_embedder(choice, cache=cache_folder(config), threads=config.embedder_threads)
 
 
 def open_listener_of(config: Config) -> Listener:

@@ -69,7 +69,7 @@ def api(
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=7,
+                timeout_graceful_shutdown=10,
             )
         )
         web.state.events.is_over = lambda: server.should_exit

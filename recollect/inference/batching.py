@@ -9,7 +9,7 @@ from threading import Event, Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import RecollectError, Transient, Unavailable
+from recollect.errors import RecollectError, Unavailable
 
 Vectors = NDArray[np.float32]
 """one row of length 1 for each text"""
@@ -55,12 +55,9 @@ class EmbeddingTurns:
         lanes: int,
         texts: int = BATCH_TEXTS,
         size: int = BATCH_BYTES,
-        stop: Event | None = None,
     ) -> None:
-        """`texts` and `size` (bytes of UTF-8) are the most of a batch; one text always goes. Once
-        `stop` is set, nobody waits any longer and no further batch begins."""
+        """`texts` and `size` (bytes of UTF-8) are the most of a batch; one text always goes."""
         self._model = model
-        self._stop = stop or Event()
         self._texts = texts
         self._size = size
         self._pool = ThreadPoolExecutor(lanes, thread_name_prefix="embed")
@@ -72,23 +69,20 @@ class EmbeddingTurns:
         """One row per text, of which there is at least one.
 
         Raises what the model raised: Transient and Permanent only for a batch of these texts,
-        since one that failed with texts of others is tried again for each caller alone. Raises
-        Transient once all is stopped.
+        since one that failed with texts of others is tried again for each caller alone.
         """
         ask = _Ask(texts, [_NO_ROW] * len(texts))
         with self._lock:
             self._waiting.append(ask)
         for _ in texts:  # enough turns, even if each should take but one text
             self._pool.submit(self._turn)
-        while not ask.over.wait(_LOOK):
-            if self._stop.is_set():
-                raise Transient("embedding was stopped")
+        ask.over.wait()
         if ask.error is not None:
             raise ask.error
         return np.stack(ask.rows)
 
     def _turn(self) -> None:
-        if not self._stop.is_set() and (batch := self._take()):
+        if batch := self._take():
             self._bring(batch)
 
     def _take(self) -> _Batch:
@@ -151,7 +145,5 @@ class EmbeddingTurns:
             ask.over.set()
 
 
-_LOOK = 0.2
-"""Seconds between two looks whether all is stopped."""
 _NO_ROW = np.empty(0, np.float32)
 _left = attrgetter("left")

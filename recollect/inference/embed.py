@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
 from typing import Protocol
 
 from recollect.errors import SetupError
@@ -44,22 +43,19 @@ class EmbedderChoice:
     dimensions: int | None = None
 
 
-def open_embedder(
-    choice: EmbedderChoice, *, cache: Path, threads: int, stop: Event | None = None
-) -> Embedder | None:
+def open_embedder(choice: EmbedderChoice, *, cache: Path, threads: int) -> Embedder | None:
     """The embedder of the settings; None for `none`.
 
     `threads` is how many texts the local model works on at once. Opening it takes some seconds
-    the first time, while it is built into `cache`. Once `stop` is set, texts that wait are refused
-    with Transient. Raises SetupError with the remedy.
+    the first time, while it is built into `cache`. Raises SetupError with the remedy.
     """
     match choice.kind:
         case "none":
             return None
         case "local":
-            return open_local(choice.model, cache.absolute(), threads, stop)
+            return open_local(choice.model, cache.absolute(), threads)
         case "openai":
-            return open_endpoint(choice.url, choice.key, choice.model, choice.dimensions, stop)
+            return open_endpoint(choice.url, choice.key, choice.model, choice.dimensions)
         case unknown:
             raise SetupError(
                 f"RECOLLECT_EMBEDDER is {unknown!r}, but must be local, openai or none"

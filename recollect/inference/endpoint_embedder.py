@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from threading import Event, Lock
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,9 @@ class EndpointEmbedder:
         *,
         hurried: Endpoint | None = None,
         breaker: Breaker | None = None,
-        stop: Event | None = None,
     ) -> None:
         """`dimensions` is asked of the service; None takes what the model gives. `hurried`, of
-        less patience, and `breaker` are for queries. `stop`: see `EmbeddingTurns`."""
+        less patience, and `breaker` are for queries."""
         self._endpoint = endpoint
         self._hurried = hurried or endpoint
         self._breaker = breaker or Breaker("embedding model, for searches")
@@ -55,7 +54,7 @@ class EndpointEmbedder:
         self._asked = dimensions
         self._learned = dimensions
         self._learning = Lock()
-        self._turns = EmbeddingTurns(self._embed_batch, lanes=REQUESTS, stop=stop)
+        self._turns = EmbeddingTurns(self._embed_batch, lanes=REQUESTS)
 
     @property
     def name(self) -> str:
@@ -153,11 +152,7 @@ class EndpointEmbedder:
 
 
 def open_endpoint(
-    url: str | None,
-    key: str | None,
-    model: str | None,
-    dimensions: int | None,
-    stop: Event | None = None,
+    url: str | None, key: str | None, model: str | None, dimensions: int | None
 ) -> EndpointEmbedder:
     """Raises SetupError when `url` or `model` is not set."""
     if url is None or model is None:
@@ -169,7 +164,6 @@ def open_endpoint(
         model,
         dimensions,
         hurried=Endpoint(url, headers=headers, timeout=HURRY, total=HURRY),
-        stop=stop,
     )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Event, Lock, Timer
+from threading import Lock, Timer
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -94,18 +94,11 @@ class LocalEmbedder:
 
     dimensions = DIMENSIONS
 
-    def __init__(
-        self,
-        model: Model,
-        graph: Path | bytes,
-        read: Reader,
-        threads: int,
-        stop: Event | None = None,
-    ) -> None:
+    def __init__(self, model: Model, graph: Path | bytes, read: Reader, threads: int) -> None:
         self.name = local_name(model.name)
         self._read = read
         self._session = _open_session(graph)
-        self._turns = EmbeddingTurns(self._run, lanes=threads, texts=1, stop=stop)
+        self._turns = EmbeddingTurns(self._run, lanes=threads, texts=1)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         if not texts:
@@ -263,22 +256,19 @@ class IdleEmbedder:
             _give_back()
 
 
-def open_local(
-    chosen: str | None, cache: Path, threads: int, stop: Event | None = None
-) -> IdleEmbedder:
+def open_local(chosen: str | None, cache: Path, threads: int) -> IdleEmbedder:
     """`chosen` is one of `MODELS`, or a folder with its files. Raises SetupError."""
-    return IdleEmbedder(lambda: _opened(chosen, cache, threads, stop))
+    return IdleEmbedder(lambda: _opened(chosen, cache, threads))
 
 
-def _opened(chosen: str | None, cache: Path, threads: int, stop: Event | None) -> LocalEmbedder:
+def _opened(chosen: str | None, cache: Path, threads: int) -> LocalEmbedder:
     model, folder = _model(chosen or DEFAULT)
     for name in model.digests:
         # Of MiniLM's weights only the graph is used, which has a digest of its own.
         if name != WEIGHTS:
             _verify(model, folder / name)
     graph = _cached_graph(model, folder, cache)
-    read = model.reader(folder, graph.with_suffix(".spm"))
-    embedder = LocalEmbedder(model, graph, read, threads, stop)
+    embedder = LocalEmbedder(model, graph, model.reader(folder, graph.with_suffix(".spm")), threads)
     _give_back()
     return embedder
 

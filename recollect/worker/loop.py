@@ -34,8 +34,8 @@ class ClaimLoop(ABC, Generic[C]):
     name: ClassVar[str]
     """of its threads"""
     log: ClassVar[FilteringBoundLogger]
-    grace: timedelta = timedelta(seconds=6)
-    """How long a stopping loop waits for what is in flight. A container engine kills after 10."""
+    grace: timedelta = timedelta(seconds=10)
+    """How long a stopping loop waits for what is in flight."""
     longest_attempt: timedelta = timedelta.max
     """A claim held longer is no longer renewed, so that even a hang ends in another attempt."""
     waits_for_threads: ClassVar[bool] = True

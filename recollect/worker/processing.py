@@ -84,6 +84,7 @@ class Worker(ClaimLoop[Claim]):
 
     name = "document"
     log = LOG
+    grace = timedelta(seconds=20)
     longest_attempt = LONGEST_ATTEMPT
 
     def __init__(self, app: App) -> None:
@@ -111,7 +112,7 @@ class Worker(ClaimLoop[Claim]):
 
     def release(self, tx: Tx, left: Sequence[Claim]) -> None:
         documents.release(tx, left)
-        self._app.end_work()
+        self._app.sandbox.close()
 
     def claim(self) -> list[Claim]:
         self._gather()

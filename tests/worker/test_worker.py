@@ -32,7 +32,6 @@ from recollect.errors import (
     Undeletable,
 )
 from recollect.extract import Sandbox
-from recollect.inference.batching import EmbeddingTurns
 from recollect.ingest.pipeline import process
 from recollect.mcp.server import advice
 from recollect.model import (
@@ -53,7 +52,6 @@ from recollect.worker.processing import Worker, attempt, backoff, drain, settle
 from tests.conftest import capture_logs, eventually
 from tests.extract import samples
 from tests.fakes.embedder import WordEmbedder
-from tests.fakes.site import prose
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -579,7 +577,7 @@ def own(app: App) -> Generator[App]:
     """An App with a sandbox of its own, since a stopping worker may close it."""
     with Sandbox(workers=2) as sandbox:
         config = app.config.model_copy(update={"workers": 2})
-        yield replace(app, sandbox=sandbox, config=config, stop=threading.Event())
+        yield replace(app, sandbox=sandbox, config=config)
 
 
 @pytest.fixture
@@ -844,39 +842,6 @@ def test_a_stopping_worker_gives_back_what_it_cannot_finish(
 
     found = row(own, id)
     assert (found["status"], found["claims"]) == ("done", 2)
-
-
-def test_a_stop_does_not_wait_for_texts_that_wait_for_the_model(
-    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each text of a long document took its time before the process ended, or was killed."""
-    monkeypatch.setattr(processing.Worker, "grace", timedelta(milliseconds=50))
-    model, asked, gate = WordEmbedder(), list[str](), threading.Event()
-
-    def slow(texts: Sequence[str]) -> NDArray[np.float32]:
-        asked.extend(texts)
-        gate.wait(60)
-        return model.embed(texts)
-
-    class Lane(WordEmbedder):
-        turns = EmbeddingTurns(slow, lanes=1, texts=1, stop=own.stop)
-
-        def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-            return self.turns.embed(texts)
-
-    ids = [
-        add(own, tenant, "\n\n".join(prose(str(part), 300) for part in range(9))) for _ in range(2)
-    ]
-    with running(replace(own, embedder=Lane())) as stopping:
-        eventually(lambda: asked)
-        stopping.stop()
-    gate.set()  # only now: nobody waits for it any more
-
-    assert len(asked) == 1
-    for id in ids:
-        found = row(own, id)
-        assert is_due(found)
-        assert found["attempts"] == 0
 
 
 def test_a_worker_outlives_its_database_connections(
