@@ -79,11 +79,13 @@ def _through(app: App, claims: Sequence[Claim], clock: Stopwatch) -> list[Change
     chunks = [positions.locate(one, chunk.split(one.text)) for one in read]
     clock.lap(Stage.CHUNKING)
     with pipeline.shown(app, claims, Stage.EMBEDDING):
-        fresh = [list({one.hash: one for one in some}.values()) for some in chunks]
+        fresh = [
+            pipeline.with_names(claim.content, one, some, {own.hash: own for own in some}.values())
+            for claim, one, some in zip(claims, read, chunks, strict=True)
+        ]
         every = list(chain.from_iterable(fresh))
         org = claims[0].document.org_id
-        # Their titles are made of their texts.
-        made = iter(pipeline.weighed(org, every, {}, partial(pipeline.vectors_of, app, every)))
+        made = iter(pipeline.weighed(org, every, partial(pipeline.vectors_of, app, every)))
         entries = [list(islice(made, len(some))) for some in fresh]
     clock.lap(Stage.EMBEDDING)
     works = [

@@ -3,7 +3,7 @@
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
@@ -69,6 +69,8 @@ SPOOLED = 8_000_000
 
 Alive = Callable[[], None]
 """Called between the parts of long work; raises LeaseLost once it is in vain."""
+NamedChunk = tuple[Chunk, str]
+"""With what it is found by beside its text: see `documents.names`."""
 Vectors = Sequence[NDArray[np.float32] | None]
 """one for each text; without an embedder there are none"""
 
@@ -165,8 +167,8 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
         known = _known(app, claim)
         fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
         last: list[Entry] = []
-        names = names_of(claim.content, extracted, chunks)
-        with closing(_entries(app, claim, fresh, names)) as batches:
+        named = with_names(claim.content, extracted, chunks, fresh)
+        with closing(_entries(app, claim, named)) as batches:
             for last, more in batches:
                 if more:
                     with app.db.begin() as tx:
@@ -416,43 +418,45 @@ def _known(app: App, claim: Claim) -> set[bytes]:
 
 
 def _entries(
-    app: App, claim: Claim, chunks: Sequence[Chunk], names: Mapping[bytes, str]
+    app: App, claim: Claim, chunks: Sequence[NamedChunk]
 ) -> Generator[tuple[list[Entry], bool]]:
     """Batch by batch, and whether more will come; while one is stored, the next is embedded."""
     org = claim.document.org_id
     batches = [chunks[start : start + BATCH] for start in range(0, len(chunks), BATCH)]
     if len(batches) <= 1 and len(chunks) <= FEW:
         for batch in batches:
-            yield weighed(org, batch, names, partial(vectors_of, app, batch)), False
+            yield weighed(org, batch, partial(vectors_of, app, batch)), False
         return
     with ThreadPoolExecutor(1, "ahead") as ahead:
         coming = ahead.submit(vectors_of, app, batches[0])
         for batch, following in pairwise([*batches, []]):
-            entries = weighed(org, batch, names, coming.result)
+            entries = weighed(org, batch, coming.result)
             if following:
                 coming = ahead.submit(vectors_of, app, following)
             yield entries, bool(following)
 
 
 def weighed(
-    org: OrgId, chunks: Sequence[Chunk], names: Mapping[bytes, str], vectors: Callable[[], Vectors]
+    org: OrgId, chunks: Sequence[NamedChunk], vectors: Callable[[], Vectors]
 ) -> list[Entry]:
-    """`names`: by their hash, what chunks are found by beside their text."""
-    weights = [terms.weigh(org, one.text, names.get(one.hash, "")) for one in chunks]
+    weights = [terms.weigh(org, one.text, names) for one, names in chunks]
     columns = zip(chunks, weights, vectors(), strict=True)
-    return [Entry(one.hash, one.text, weight, vector) for one, weight, vector in columns]
+    return [Entry(one.hash, one.text, weight, vector) for (one, _), weight, vector in columns]
 
 
-def names_of(content: Content, extracted: Extracted, chunks: Sequence[Chunk]) -> dict[bytes, str]:
-    """By the hash of the first chunk, the names of its document that it does not hold."""
+def with_names(
+    content: Content, extracted: Extracted, chunks: Sequence[Chunk], fresh: Iterable[Chunk]
+) -> list[NamedChunk]:
+    """Those of the chunks that are `fresh`, the first of all with the names of its document."""
     file = content.blob and content.blob.name
-    return {one.hash: documents.names(extracted.title, file, one.text) for one in chunks[:1]}
+    first = {one.hash: documents.names(extracted.title, file, one.text) for one in chunks[:1]}
+    return [(one, first.get(one.hash, "")) for one in fresh]
 
 
-def vectors_of(app: App, chunks: Sequence[Chunk]) -> Vectors:
+def vectors_of(app: App, chunks: Sequence[NamedChunk]) -> Vectors:
     if app.embedder is None:
         return [None] * len(chunks)
-    return list(app.embedder.embed([one.text for one in chunks]))
+    return list(app.embedder.embed([one.text for one, _ in chunks]))
 
 
 def _title(content: Content, text: str) -> str:

@@ -9,9 +9,9 @@ from recollect import documents
 from recollect.app import App
 from recollect.documents import DocumentChange, SyncedDocument
 from recollect.index import terms
-from recollect.ingest import intake, pipeline
+from recollect.ingest import intake, notes, pipeline
 from recollect.ingest.intake import Labels, Sent
-from recollect.model import Claim, ConnectionId, DocumentId, Tenant, random_id
+from recollect.model import Changed, Claim, ConnectionId, DocumentId, Tenant, random_id
 from recollect.ops.verify import verify
 from recollect.orgs import settings
 from recollect.search import hybrid
@@ -124,3 +124,27 @@ def test_older_texts_keep_the_title_of_their_time(app: App, tenant: Tenant) -> N
 
     assert found(app, tenant, "second")
     assert not found(app, tenant, "first")
+
+
+def test_notes_that_share_their_first_passage_keep_their_own_titles(
+    app: App, tenant: Tenant
+) -> None:
+    """A title that is made of a text may stand behind the first passage."""
+    start = "system: " + "You are of help. " * 100
+    for word in ("Orchards", "Vineyards"):
+        text = f"{start}\n\nuser: {word} in spring?\n\nassistant: They bloom."
+        intake.take(app, tenant, Labels(tags=["talk"]), intake.content_of(app, text))
+    with app.db.begin() as tx:
+        (first,) = documents.claim(tx, lease=app.lease, limit=1, max_attempts=5)
+        claims = [
+            first,
+            *documents.claim_notes(tx, first, lease=app.lease, limit=9, max_attempts=5),
+        ]
+    assert len(claims) == 2
+    done = notes.process(app, claims)
+
+    assert all(isinstance(one, Changed) and one.chunks > 1 for one in done)
+    with app.db.begin() as tx:
+        hits = hybrid.search(tx, tenant, Query("orchards", None))
+    assert [hit.document.title for hit in hits] == ["user: Orchards in spring?"]
+    assert 0 in [chunk.position for chunk in hits[0].chunks]
