@@ -13,7 +13,6 @@ of them.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from hashlib import md5
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from recollect import documents
 from recollect.db import Tx, tenancy
 from recollect.errors import ForgottenError, LeaseLost, RequestError
 from recollect.index import missing_vectors, vector_index
+from recollect.memories.locking import digests, lock, lock_all
 from recollect.memories.reading import concluded, named, versions
 from recollect.memories.records import (
     COLUMNS,
@@ -56,8 +56,8 @@ def add(
     of the rest counts. The same facts again within seconds are the same document.
     """
     document = documents.bear(tx, tenant, tag, "\n\n".join(fact.text for fact in facts), id)
-    _lock(tx, tenant.id, tag)
-    _lock_all(tx, tenant.id, document.id, tag, facts)
+    lock(tx, tenant.id, tag)
+    lock_all(tx, tenant.id, document.id, tag, facts)
     start, kept = 0, list[MemoryId]()
     for fact in facts:
         end = start + len(fact.text)
@@ -82,7 +82,7 @@ def store(
     same once more changes nothing. A conclusion from what is gone by now is not kept. Raises
     LeaseLost when the document is gone or has lost the tag.
     """
-    _lock(tx, org, tag)
+    lock(tx, org, tag)
     if any(fact.updates is not None for fact in facts):
         # What says the same may become one with what updates: its documents come first, as ours.
         tx.execute(
@@ -90,7 +90,7 @@ def store(
             " union select s.document_id from memory_sources s join memories m"
             "  on m.id = s.memory_id where m.org_id = %(org)s and m.tag = %(tag)s and m.is_latest"
             "  and md5(m.content) = any(%(digests)s))" + documents.ORDER + " for key share",
-            {"own": document, "org": org, "tag": tag, "digests": _digests(facts)},
+            {"own": document, "org": org, "tag": tag, "digests": digests(facts)},
         )
     there = tx.execute(
         "select 1 from documents where id = %s and org_id = %s and gone_at is null"
@@ -100,7 +100,7 @@ def store(
     ).fetchone()
     if there is None:
         raise LeaseLost
-    _lock_all(tx, org, document, tag, facts)
+    lock_all(tx, org, document, tag, facts)
     kept = [
         _forgotten_before(tx, org, document, tag, fact)
         or _keep(tx, org, document, tag, fact, fact.spans, drawn=True)
@@ -145,7 +145,7 @@ def correct(
     relations and groups. Another memory of the tag that says what this one comes to say becomes
     one of its earlier versions: a text is one memory.
     """
-    _lock(tx, tenant.id, tag)
+    lock(tx, tenant.id, tag)
     old = _meant(tx, tenant, tag, target, becomes=correction.text)
     if old.is_forgotten:
         raise unknown_memory(target, "was forgotten")
@@ -209,7 +209,7 @@ def hold(tx: Tx, tenant: Tenant, tag: str) -> None:
 
     Else who waits for a row finds that it is not the latest any more, and does not see the latest.
     """
-    _lock(tx, tenant.id, tag)
+    lock(tx, tenant.id, tag)
 
 
 def forget(tx: Tx, tenant: Tenant, tag: str, target: MemoryTarget, reason: str | None) -> Memory:
@@ -487,7 +487,7 @@ def _meant(
         texts = (becomes, *([] if target.content is None else [target.content]))
         updates = None if target.id is None else MemoryId(target.id)
         facts = [Fact(text, updates=updates) for text in texts]
-        _lock_all(tx, tenant.id, DocumentId(""), tag, facts)
+        lock_all(tx, tenant.id, DocumentId(""), tag, facts)
     if target.id is None:  # earlier versions of Recollect could leave several of one text
         same = tx.execute("select m.id" + matching + " and " + UNFORGOTTEN, parameters)
         _unite(tx, [MemoryId(row["id"]) for row in same.fetchall()][:1])
@@ -559,41 +559,6 @@ def indexed(
         "embedding": values[0],
         "embedding_b": values[1],
     }
-
-
-def _lock(tx: Tx, org: OrgId, tag: str) -> None:
-    """One writer of a tag at a time: what two say at once is known once."""
-    tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"memories {org} {tag}",))
-
-
-def _lock_all(tx: Tx, org: OrgId, document: DocumentId, tag: str, facts: Sequence[Fact]) -> None:
-    """All that keeping these facts may change."""
-    documents.lock_chains(
-        tx,
-        "with placed as materialized (select hash from chunks where document_id = %(document)s)"
-        " select coalesce(m.root_id, m.id) from memories m where m.org_id = %(org)s and m.id in ("
-        "  select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
-        "   and m.is_latest and md5(m.content) = any(%(digests)s)"
-        "  union select unnest(%(named)s::text[])"
-        "  union select s.memory_id from memory_sources s"
-        "   where s.document_id = %(document)s and s.hash <> %(whole)s"
-        "    and s.hash not in (select hash from placed))",
-        {
-            "org": org,
-            "tag": tag,
-            "digests": _digests(facts),
-            "named": [
-                *(id for fact in facts for id in fact.related),
-                *(fact.updates for fact in facts if fact.updates is not None),
-            ],
-            "document": document,
-            "whole": WHOLE,
-        },
-    )
-
-
-def _digests(facts: Sequence[Fact]) -> list[str]:
-    return [md5(fact.text.encode(), usedforsecurity=False).hexdigest() for fact in facts]
 
 
 def _forgotten_already(memory: Memory) -> ForgottenError:

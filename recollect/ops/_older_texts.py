@@ -5,6 +5,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from psycopg.types.json import Jsonb
+
 from recollect import documents
 from recollect.db import Database
 from recollect.index import terms
@@ -81,17 +83,17 @@ def _place_again(db: Database, document: str, version: int) -> bool:
         if len(cut) != row["chunks"] or not left.items() <= cut.items():
             return False
         for position in sorted(cut.keys() - left.keys()):
+            start, end, hash = cut[position]
+            # By itself: with Citus these lie on other servers than the rest.
+            place = tx.execute(
+                "select place from chunks where document_id = %s and hash = %s"
+                " order by position limit 1",
+                (document, hash),
+            ).fetchone()
             tx.execute(
                 "insert into version_chunks (version_id, position, start_at, end_at, hash, place)"
-                " values (%(version)s, %(position)s, %(start)s, %(end)s, %(hash)s, coalesce("
-                "  (select place from chunks where document_id = %(document)s and hash = %(hash)s"
-                "   order by position limit 1), '{}'))",
-                {
-                    "version": version,
-                    "document": document,
-                    "position": position,
-                    **dict(zip(("start", "end", "hash"), cut[position], strict=True)),
-                },
+                " values (%s, %s, %s, %s, %s, %s)",
+                (version, position, start, end, hash, Jsonb(place["place"] if place else {})),
             )
     return True
 

@@ -32,6 +32,8 @@ from recollect.db.faults import judged
 from recollect.documents import NewDocument, _changing
 from recollect.errors import Contended, SetupError, Unavailable
 from recollect.index import missing_vectors, vector_index
+from recollect.memories import telling
+from recollect.memories.records import Correction, Fact, MemoryTarget
 from recollect.model import DocumentId, Org, Plan, Scope, Tenant, random_id
 from recollect.ops import backup, verify
 from recollect.ops.purge import purge
@@ -583,6 +585,37 @@ def test_older_texts_are_read_as_they_were(place: Place):
     assert then("heron") == {id}
     assert then("lantern") == set()
     assert found(place, "lantern") == {id}
+
+
+def test_memories_are_told_corrected_carried_and_go_with_their_passage(
+    place: Place, tmp_path: Path
+):
+    """They lie on the coordinator, and what they rest on on the workers."""
+    id = add(place, "The heron eats fish. It stands by the shore.")
+    drain(place.app)
+    facts = [Fact("Herons are told of."), Fact("Storks are told of.")]
+    bearer, (heron, _) = telling.add(place.app, place.tenant, "notes", facts)
+    with place.app.db.begin() as tx:
+        row = tx.execute("select hash from chunks where document_id = %s", (id,)).fetchone()
+        assert row is not None
+        tx.execute(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " values (%s, %s, %s, 0, 20)",
+            (heron.id, id, row["hash"]),
+        )
+    target = MemoryTarget(heron.id)
+    telling.correct(place.app, place.tenant, "notes", target, Correction("Herons were told of."))
+    backup.export(place.url, place.app.blobs, tmp_path / "bundle", org=place.org.name)
+    with place.app.db.begin() as tx:
+        tx.execute("delete from memories")
+    assert backup.bring(place.app, tmp_path / "bundle", org=place.org.name).memories == 3
+    with place.app.db.begin() as tx:
+        content = documents.text_content("A lantern in the attic.")
+        documents.update(tx, place.tenant, id, documents.DocumentChange(content=content))
+    drain(place.app)
+    with place.app.db.begin() as tx:
+        documents.delete(tx, place.tenant, [bearer])
+        assert tx.execute("select from memories").fetchall() == []
 
 
 def test_what_a_lost_worker_makes_of_a_statement_is_an_outage():

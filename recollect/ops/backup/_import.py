@@ -370,20 +370,33 @@ class _Carrier:
 
     def _cite(self, tx: Tx, id: str, sources: Sequence[tuple[str, BundledSource]]) -> bool:
         """Note the evidence that stands here; whether the memory has any."""
-        tx.execute(
-            "with named as materialized (select d.id, s.hash, s.start_at, s.end_at"
-            "  from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
-            "   as s (document_id, hash, start_at, end_at)"
-            "  join documents d on d.id = s.document_id and d.org_id = %s and d.gone_at is null"
-            "  for key share of d),"
-            " placed as materialized (select distinct c.document_id as id, c.hash from named n"
-            "  join chunks c on c.document_id = n.id and c.hash = n.hash)"
-            " insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
-            " select %s, n.id, n.hash, n.start_at, n.end_at"
-            " from named n left join placed p using (id, hash)"
-            " where not n.id = any(%s) or p.id is not null"
-            " on conflict do nothing",
-            (*source_columns(sources), self._org, id, list(self._differing)),
+        named = tx.execute(
+            "select d.id, s.hash, s.start_at, s.end_at"
+            " from unnest(%s::text[], %s::bytea[], %s::int[], %s::int[])"
+            "  as s (document_id, hash, start_at, end_at)"
+            " join documents d on d.id = s.document_id and d.org_id = %s and d.gone_at is null"
+            " for key share of d",
+            (*source_columns(sources), self._org),
+        ).fetchall()
+        doubtful = [row for row in named if row["id"] in self._differing]
+        # By themselves: with Citus these lie on other servers than the rest.
+        placed = {
+            (row["id"], row["hash"])
+            for one, hash in {(row["id"], row["hash"]) for row in doubtful}
+            for row in tx.execute(
+                "select document_id as id, hash from chunks"
+                " where document_id = %s and hash = %s limit 1",
+                (one, hash),
+            )
+        }
+        tx.cursor().executemany(
+            "insert into memory_sources (memory_id, document_id, hash, start_at, end_at)"
+            " values (%s, %s, %s, %s, %s) on conflict do nothing",
+            [
+                (id, row["id"], row["hash"], row["start_at"], row["end_at"])
+                for row in named
+                if row["id"] not in self._differing or (row["id"], row["hash"]) in placed
+            ],
         )
         row = tx.execute(
             "select exists (select from memory_sources where memory_id = %s) as cited", (id,)
