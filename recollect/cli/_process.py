@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from recollect import log
 from recollect.config import Config
 from recollect.errors import SetupError
 
@@ -17,6 +18,7 @@ Port = Annotated[int | None, typer.Option(help="Port to listen on.")]
 Workers = Annotated[int | None, typer.Option(help="Documents processed at once.")]
 Supervised = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
+LOG = log.get("process")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,6 +61,27 @@ def let_signals_end() -> None:
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def end_within(seconds: float, code: int) -> None:
+    """End this process by then, whatever its threads wait for: what they had claimed is given back,
+    and a request to a model may take minutes."""
+
+    def end() -> None:
+        LOG.warning("ended in the middle of something", threads=_working())
+        os._exit(code)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _working() -> list[str]:
+    return sorted(
+        one.name
+        for one in threading.enumerate()
+        if not one.daemon and one is not threading.main_thread()
+    )
 
 
 def when_orphaned(stop: Callable[[], object]) -> None:
