@@ -68,20 +68,15 @@ def end_within(seconds: float, code: int) -> None:
     and a request to a model may take minutes."""
 
     def end() -> None:
-        LOG.warning("ended in the middle of something", threads=_working())
+        # Whether the exit waits for a thread is not seen at it: for those of pools it does.
+        others = {threading.main_thread(), threading.current_thread()}
+        names = sorted(one.name for one in set(threading.enumerate()) - others)
+        LOG.info("ended in the middle of something", threads=names)
         os._exit(code)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
-
-
-def _working() -> list[str]:
-    return sorted(
-        one.name
-        for one in threading.enumerate()
-        if not one.daemon and one is not threading.main_thread()
-    )
 
 
 def when_orphaned(stop: Callable[[], object]) -> None:
