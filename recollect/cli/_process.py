@@ -64,8 +64,8 @@ def let_signals_end() -> None:
 
 
 def end_within(seconds: float, code: int) -> None:
-    """End this process by then, whatever its threads wait for: what they had claimed is given back,
-    and a request to a model may take minutes."""
+    """End this process by then, whatever its threads wait for: a request to a model may take
+    minutes. What they had claimed is given back, and who asked is answered."""
 
     def end() -> None:
         # Whether the exit waits for a thread is not seen at it: for those of pools it does.

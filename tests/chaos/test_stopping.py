@@ -1,8 +1,10 @@
 """A stop in the middle of long work: it is over soon, by itself, and nothing stays claimed."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,3 +96,30 @@ def test_a_stop_while_large_documents_are_embedded_gives_all_of_them_back(
         assert documents(url) == {("queued", 0, True)}
         events = [line["event"] for line in told(service)]
         assert not [one for one in events if one == "bug" or one.startswith("process killed")]
+
+
+def test_a_search_that_waits_for_a_model_is_told_of_the_stop_and_does_not_hold_it_up(
+    short_tmp: Path, new_database: Callable[[], str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        service = start_service(
+            short_tmp / "searching",
+            database_url=new_database(),
+            embedder="none",
+            llm_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1",
+            llm_model="silent",
+        )
+        try:
+            with service.client() as http:
+                asked = {"q": "heron", "rewriteQuery": True}
+                answer = pool.submit(http.post, "/v3/search", json=asked, timeout=60)
+                connection, _ = silent.accept()
+                with connection:
+                    service.process.terminate()
+                    assert answer.result(60).status_code == 503
+                    assert service.process.wait(60) == 0
+        finally:
+            service.process.kill()
+            service.process.wait(60)
+    events = [line["event"] for line in told(service)]
+    assert not [one for one in events if one == "bug" or one.startswith("process killed")]
