@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from recollect import log
 from recollect.config import Config
 from recollect.errors import SetupError
 
@@ -17,6 +18,7 @@ Port = Annotated[int | None, typer.Option(help="Port to listen on.")]
 Workers = Annotated[int | None, typer.Option(help="Documents processed at once.")]
 Supervised = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
+LOG = log.get("process")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,6 +61,22 @@ def let_signals_end() -> None:
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def end_within(seconds: float, code: int) -> None:
+    """End this process by then, whatever its threads wait for: a request to a model may take
+    minutes. What they had claimed is given back, and who asked is answered."""
+
+    def end() -> None:
+        # Whether the exit waits for a thread is not seen at it: for those of pools it does.
+        others = {threading.main_thread(), threading.current_thread()}
+        names = sorted(one.name for one in set(threading.enumerate()) - others)
+        LOG.info("ended in the middle of something", threads=names)
+        os._exit(code)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def when_orphaned(stop: Callable[[], object]) -> None:

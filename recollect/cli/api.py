@@ -1,6 +1,7 @@
 """`api`: one process that answers HTTP."""
 
 import asyncio
+import socket
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from recollect.app import App
 from recollect.cli._config import load
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
-from recollect.cli._process import Host, Port, Supervised, listen, when_orphaned
+from recollect.cli._process import Host, Port, Supervised, end_within, listen, when_orphaned
 from recollect.cli._wire import BoundedHttp
 from recollect.orgs.orgs import Limit
 
@@ -27,6 +28,10 @@ def register(app: typer.Typer) -> None:
 TICKS = 5
 """of 0.1 s: uvicorn looks ten times a second whether it should end, a quarter of the processor
 time of an idle service"""
+GRACE = 6
+"""Seconds in which requests may end at a stop; a container is killed after ten."""
+LAST = 1
+"""Seconds for what they leave behind."""
 
 
 class _Server(uvicorn.Server):
@@ -35,6 +40,11 @@ class _Server(uvicorn.Server):
         while not await self.on_tick(count):
             count = (count + TICKS) % 1000  # it does something at each multiple of ten
             await asyncio.sleep(TICKS / 10)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Requests are told that this process ends; a thread of theirs may wait for a model.
+        end_within(GRACE + LAST, 0)
+        await super().shutdown(sockets)
 
 
 def website(app: App) -> FastAPI:
@@ -69,7 +79,7 @@ def api(
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=10,
+                timeout_graceful_shutdown=GRACE,
             )
         )
         web.state.events.is_over = lambda: server.should_exit

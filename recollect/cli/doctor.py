@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -66,6 +67,8 @@ SEVERITY: tuple[State, ...] = ("FAIL", "warn", "ok", "off")
 STATES: Mapping[bool | None, State] = {True: "ok", None: "off", False: "FAIL"}
 LEAST_FREE = 2_000_000_000
 """bytes on the disk of the data folder below which writing is in danger"""
+LEAST_TEMPORARY = 64 << 20
+"""bytes for temporary files below which an upload may find no room"""
 
 UNSET: Mapping[str, str] = MappingProxyType(
     {
@@ -441,9 +444,18 @@ def _disk(config: Config) -> list[CheckResult]:
     free, told = _room(config.data_dir)
     told = f"{told}, {os.cpu_count() or 1} cores"
     found = [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
+    left, told = _room(config.data_dir / "postgres")
+    if left <= LEAST_FREE < free:
+        found.append(CheckResult("disk of the database", "FAIL", told))
     if config.blob_url is not None and (files := folder_of(config.blobs)) is not None:
         free, told = _room(files)
         found.append(CheckResult("disk of files", "ok" if free > LEAST_FREE else "FAIL", told))
+    free, told = _room(Path(tempfile.gettempdir()))
+    if free < LEAST_TEMPORARY:
+        told = (
+            f"{told} (TMPDIR): larger uploads are refused, and archives wait, until there is room"
+        )
+        found.append(CheckResult("temporary files", "warn", told))
     return found
 
 

@@ -364,12 +364,13 @@ def _shares_a_log() -> bool:
 
 
 def _end(children: Sequence[Child]) -> None:
-    alive = [child.process for child in children if child.process is not None]
-    for process in alive:
+    alive = [(child.name, child.process) for child in children if child.process is not None]
+    for _, process in alive:
         process.terminate()
     give_up = time.monotonic() + STOP_WITHIN
-    for process in alive:
+    for name, process in alive:
         process.join(max(0.1, give_up - time.monotonic()))
         if process.exitcode is None:
+            LOG.warning("process killed: it did not end when asked to", part=name)
             process.kill()
             process.join()

@@ -6,7 +6,7 @@ from recollect import log
 from recollect.cli._config import load
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
-from recollect.cli._process import Supervised, Workers, on_signals, when_orphaned
+from recollect.cli._process import Supervised, Workers, end_within, on_signals, when_orphaned
 from recollect.loop import Loop, ending_with_loops
 from recollect.ops.purge import Purger
 from recollect.worker.extraction import Dreamer
@@ -16,6 +16,8 @@ from recollect.worker.syncs import Syncer
 from recollect.worker.webhooks import Deliverer
 
 LOG = log.get("work")
+LAST = 2.0
+"""Seconds for threads that still work when all claims are given back."""
 
 
 def register(app: typer.Typer) -> None:
@@ -55,5 +57,7 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
                 stop()
                 for thread in threads:
                     thread.join()
-        if died.is_set():
-            raise typer.Exit(1)
+        code = int(died.is_set())
+        end_within(LAST, code)
+    if code:
+        raise typer.Exit(code)

@@ -67,6 +67,11 @@ class IndexEmbedder:
             return ModelVectors.of(vectors, index.used.name)
         return ModelVectors.of(vectors, index.used.name, self._beside(index, texts))
 
+    def stop(self) -> None:
+        """As `Embedder.stop`."""
+        for embedder in (self._settings, *(one for _, one in list(self._opened.values()))):
+            embedder.stop()
+
     def embed_with(self, model: Kept, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """What one model makes of them. Raises as `Embedder.embed`; Unavailable, too, when its
         vectors would not fit those that the index has."""

@@ -9,7 +9,7 @@ from threading import Event, Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import RecollectError, Unavailable
+from recollect.errors import LeaseLost, RecollectError, Unavailable
 
 Vectors = NDArray[np.float32]
 """one row of length 1 for each text"""
@@ -17,6 +17,7 @@ Vectors = NDArray[np.float32]
 BATCH_TEXTS = 64
 BATCH_BYTES = 32_000
 """of UTF-8, about 8 000 tokens in most scripts: common endpoints take no more in one request"""
+STOPPED = "the model takes no more texts: this process ends"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +65,19 @@ class EmbeddingTurns:
         self._lock = Lock()
         self._waiting: list[_Ask] = []
         self._longest_next = False
+        self._stopped = False
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One row per text, of which there is at least one.
 
         Raises what the model raised: Transient and Permanent only for a batch of these texts,
-        since one that failed with texts of others is tried again for each caller alone.
+        since one that failed with texts of others is tried again for each caller alone. Raises
+        LeaseLost once these turns have stopped.
         """
         ask = _Ask(texts, [_NO_ROW] * len(texts))
         with self._lock:
+            if self._stopped:
+                raise LeaseLost(STOPPED)
             self._waiting.append(ask)
         for _ in texts:  # enough turns, even if each should take but one text
             self._pool.submit(self._turn)
@@ -80,6 +85,15 @@ class EmbeddingTurns:
         if ask.error is not None:
             raise ask.error
         return np.stack(ask.rows)
+
+    def stop(self) -> None:
+        """Take no further text: who has some left waits no longer, the others get their rows."""
+        with self._lock:
+            self._stopped = True
+            left, self._waiting = self._waiting, []
+        for ask in left:
+            ask.error = LeaseLost(STOPPED)
+            ask.over.set()
 
     def _turn(self) -> None:
         if batch := self._take():

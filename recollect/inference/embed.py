@@ -28,7 +28,13 @@ class Embedder(Protocol):
         `query` tells models that need it that these are questions, not passages. Raises
         Unavailable when nothing can be embedded now, Transient or Permanent for these texts. For a
         query, what does not answer is left alone for a while: then it is Resting, at once.
+        After `stop`, LeaseLost for what is no query.
         """
+        ...
+
+    def stop(self) -> None:
+        """Take no more texts, for good: this process ends. What is under way is finished, and who
+        waits for more than that gets LeaseLost."""
         ...
 
 

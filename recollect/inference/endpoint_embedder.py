@@ -76,6 +76,9 @@ class EndpointEmbedder:
                 return self._embed_batch(texts, self._hurried)
         return self._turns.embed(texts)
 
+    def stop(self) -> None:
+        self._turns.stop()
+
     def _embed_batch(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
         # A text that the service does not like must not pause the queue for everybody, and wrong
         # settings must not fail each document: whether it takes a harmless text tells them apart.

@@ -107,6 +107,9 @@ class LocalEmbedder:
             return np.concatenate([self._run([text], query=True) for text in texts])
         return self._turns.embed(texts)
 
+    def stop(self) -> None:
+        self._turns.stop()
+
     def _run(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         [text] = texts
         # Tokenizers refuse lone surrogates, which JSON can carry.
@@ -208,6 +211,7 @@ class IdleEmbedder:
         self._model: LocalEmbedder | None = opened()
         self._keeps = False
         self._busy = 0
+        self._stopped = False
         self._used = time.monotonic()
         self.name = self._model.name
         self._watch(IDLE)
@@ -221,6 +225,8 @@ class IdleEmbedder:
                     self._model = self._opened()
                 except SetupError as error:
                     raise Unavailable(str(error)) from error
+                if self._stopped:
+                    self._model.stop()
                 self._watch(IDLE)
             model = self._model
             self._busy += 1
@@ -230,6 +236,12 @@ class IdleEmbedder:
             with self._lock:
                 self._busy -= 1
                 self._used = time.monotonic()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._model is not None:
+                self._model.stop()
 
     def _watch(self, seconds: float) -> None:
         weak = weakref.ref(self)  # a timer keeps nothing alive

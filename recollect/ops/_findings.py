@@ -31,8 +31,8 @@ KINDS: Mapping[str, str] = {
     "stranded": "let the queue have it now",
     "reference_broken": "do what deleting the other row should have done",
     "count_wrong": "count again",
-    "file_missing": "none here: restore it from a backup, or upload it again",
-    "file_damaged": "none here: restore it from a backup, or upload it again",
+    "file_missing": "none here: restore it from a backup, or upload it again with its customId",
+    "file_damaged": "none here: restore it from a backup, or upload it again with its customId",
     "file_orphaned": "remove the file",
     "file_undeleted": "remove the file",
 }

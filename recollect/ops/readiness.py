@@ -30,8 +30,8 @@ class ServiceHealth:
     reason: str | None
     canary: Fate | None
     free: int | None
-    """bytes on the disk of the data folder or of the folder of files, the fewer of both; None for a
-    process that keeps nothing on its machine"""
+    """bytes on the disk of the data folder, of the database in it or of the folder of files, the
+    fewest of these; None for a process that keeps nothing on its machine"""
 
 
 def look(tx: Tx, app: App) -> ServiceHealth:
@@ -55,7 +55,8 @@ def resting(app: App) -> str | None:
 
 def _free(config: Config) -> int | None:
     found: list[int] = []
-    for folder in (config.data_dir, folder_of(config.blobs)):
+    # The database that runs here may lie on a disk of its own.
+    for folder in (config.data_dir, config.data_dir / "postgres", folder_of(config.blobs)):
         with suppress(OSError):  # that the files are away is for the canary to say
             found += [shutil.disk_usage(folder).free] if folder else []
     return min(found, default=None)

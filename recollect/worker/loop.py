@@ -34,12 +34,13 @@ class ClaimLoop(ABC, Generic[C]):
     name: ClassVar[str]
     """of its threads"""
     log: ClassVar[FilteringBoundLogger]
-    grace: timedelta = timedelta(seconds=10)
-    """How long a stopping loop waits for what is in flight."""
+    grace: timedelta = timedelta(seconds=4)
+    """How long a stopping loop waits for what is in flight. A container is killed after ten
+    seconds, and what is given back is worked again by others: better too early than not at all."""
+    last: timedelta = timedelta(seconds=1)
+    """How long it then waits for threads whose claim it has given back."""
     longest_attempt: timedelta = timedelta.max
     """A claim held longer is no longer renewed, so that even a hang ends in another attempt."""
-    waits_for_threads: ClassVar[bool] = True
-    """Whether `run` returns only when all threads have ended, after their claims were released."""
 
     def __init__(self, app: App, places: int) -> None:
         self._app = app
@@ -74,6 +75,9 @@ class ClaimLoop(ABC, Generic[C]):
     def release(self, tx: Tx, left: Sequence[C]) -> None:
         """Give back what is still held at the end, for others to take at once."""
 
+    def leave(self) -> None:
+        """Told once that it stops: end what holds up work in flight."""
+
     def helpers(self) -> dict[str, Callable[[], object]]:
         """Other loops that run beside this one, by name."""
         return {"heed": partial(self._app.db.heed, self._wake, self._stop)}
@@ -102,9 +106,11 @@ class ClaimLoop(ABC, Generic[C]):
                 break
             self._wake.wait(self.between().total_seconds())
         self._let_go()
-        self._pool.shutdown(wait=self.waits_for_threads, cancel_futures=True)
+        # Who hangs, in a request to a model for one, holds no claim any more.
+        self._pool.shutdown(wait=not self.held(), cancel_futures=True)
+        end = time.monotonic() + self.last.total_seconds()
         for helper in helpers:
-            helper.join(2)
+            helper.join(max(0.0, end - time.monotonic()))
 
     def start_all(self, claims: Sequence[C]) -> None:
         for claim in claims:
@@ -147,14 +153,19 @@ class ClaimLoop(ABC, Generic[C]):
 
     def _let_go(self) -> None:
         """Wait a while for what is in flight; give back the rest."""
-        end = time.monotonic() + self.grace.total_seconds()
-        while self.held() and (rest := end - time.monotonic()) > 0:
-            self._wake.wait(min(rest, 0.05))
-            self._wake.clear()
+        self.leave()
+        self._await_held(self.grace)
         if left := self.held():
             # Where the database is away, they run out by themselves.
             with enduring(self.log), self._app.db.begin() as tx:
                 self.release(tx, left)
+            self._await_held(self.last)
+
+    def _await_held(self, most: timedelta) -> None:
+        end = time.monotonic() + most.total_seconds()
+        while self.held() and (rest := end - time.monotonic()) > 0:
+            self._wake.wait(min(rest, 0.05))
+            self._wake.clear()
 
 
 def own_failure(log: FilteringBoundLogger, error: BaseException) -> Failure:

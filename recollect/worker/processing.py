@@ -84,7 +84,6 @@ class Worker(ClaimLoop[Claim]):
 
     name = "document"
     log = LOG
-    grace = timedelta(seconds=20)
     longest_attempt = LONGEST_ATTEMPT
 
     def __init__(self, app: App) -> None:
@@ -113,6 +112,10 @@ class Worker(ClaimLoop[Claim]):
     def release(self, tx: Tx, left: Sequence[Claim]) -> None:
         documents.release(tx, left)
         self._app.sandbox.close()
+
+    def leave(self) -> None:
+        if self._app.embedder is not None:
+            self._app.embedder.stop()
 
     def claim(self) -> list[Claim]:
         self._gather()
@@ -282,6 +285,8 @@ class Worker(ClaimLoop[Claim]):
             try:
                 if not model_change.step(self._app):
                     return
+            except LeaseLost:
+                return
             except Transient as error:
                 LOG.warning("reembedding waits", code=error.code, error=str(error))
                 self._stop.wait(_pause(error).total_seconds())
@@ -379,7 +384,8 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
     outcome       | document                                  | counts as attempt
     --------------|-------------------------------------------|------------------
     Changed       | done (was written by `process` itself)    | yes
-    LeaseLost     | someone else's, or deleted: nothing       | no
+    LeaseLost     | someone else's, deleted, or stopping:     | no
+                  | given back where it is still ours         |
     Contended     | like Transient                            | yes
     Unavailable   | queued again, the queue pauses            | no
     Parked        | queued again, waits as long as it is told | no
@@ -407,6 +413,8 @@ def settle(app: App, claim: Claim, outcome: Outcome, *, pause: timedelta = PAUSE
                     metrics.add("recollect_chunks_total", getattr(outcome, how), how=how)
             return
         case LeaseLost():
+            with app.db.begin() as tx:
+                documents.release(tx, [claim])
             line.info("document", outcome="lease lost")
             _count("lease_lost", "")
             return

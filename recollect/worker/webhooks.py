@@ -49,7 +49,6 @@ class Deliverer(ClaimLoop[ClaimedDelivery]):
 
     name = "deliver"
     log = LOG
-    waits_for_threads = False
 
     def __init__(self, app: App) -> None:
         super().__init__(app, THREADS)

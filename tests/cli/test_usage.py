@@ -2,19 +2,24 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from recollect import connectors
+from recollect.cli import doctor
+from recollect.config import load
 from tests.conftest import Service
 from tests.e2e.shell import Shell, Starter
 
@@ -232,3 +237,28 @@ def test_a_signal_ends_what_serves_an_assistant(number: signal.Signals):
             assert served.wait(60) == -number
         finally:
             served.kill()
+
+
+@pytest.mark.parametrize(
+    ("mounted", "name", "state"),
+    [
+        ("data/postgres", "disk of the database", "FAIL"),
+        ("files", "disk of files", "FAIL"),
+        ("tmp", "temporary files", "warn"),
+    ],
+)
+def test_the_doctor_tells_which_folder_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, name: str, state: str
+) -> None:
+    """Each may be a disk of its own."""
+    for folder in ("data/postgres", "files", "tmp"):
+        (tmp_path / folder).mkdir(parents=True)
+    full = tmp_path / mounted
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda of: SimpleNamespace(free=0 if of == full else 1 << 40)
+    )
+
+    found = doctor._disk(load(data_dir=tmp_path / "data", blob_url=f"file://{tmp_path}/files"))
+
+    assert [(one.name, one.state) for one in found if one.state != "ok"] == [(name, state)]

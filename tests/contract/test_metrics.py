@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -288,6 +289,22 @@ def test_a_full_disk_is_not_ready(client: httpx.Client, monkeypatch: pytest.Monk
 
     assert answer.status_code == 503
     assert answer.json()["reason"].startswith("the disk is full: ")
+
+
+@pytest.mark.parametrize("mounted", ["postgres", "blobs"])
+def test_a_full_disk_of_one_folder_alone_is_not_ready(
+    client: httpx.Client, app: App, monkeypatch: pytest.MonkeyPatch, mounted: str
+):
+    """Each may be a volume of its own."""
+    usage = shutil.disk_usage
+    folder = app.config.data_dir / mounted
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda of: SimpleNamespace(free=0) if of == folder else usage("/")
+    )
+    answer = client.get("/ready")
+
+    assert answer.status_code == 503
+    assert answer.json()["reason"] == "the disk is full: 0 MB free"
 
 
 def test_a_database_that_takes_no_writes_is_not_ready_and_says_so(app: App, client: httpx.Client):

@@ -36,5 +36,8 @@ class WordEmbedder:
                 vectors[row, zlib.crc32(word.encode()) % DIMENSIONS] += 1
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
+    def stop(self) -> None:
+        pass
+
     def forget(self) -> None:
         self.texts.clear()

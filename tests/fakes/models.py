@@ -53,6 +53,9 @@ class Model:
                         raise Killed
         return np.stack([self.vector(text) for text in texts])
 
+    def stop(self) -> None:
+        pass
+
     def vector(self, text: str) -> NDArray[np.float32]:
         found = np.full(self.dimensions, 1e-3, np.float32)
         found[0] = self.lift

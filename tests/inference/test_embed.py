@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import HeldOff, Permanent, SetupError, Transient, Unavailable
+from recollect.errors import HeldOff, LeaseLost, Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint
 from recollect.inference import build_model, endpoint_embedder, local_model
 from recollect.inference.batching import EmbeddingTurns, Vectors
@@ -458,6 +458,34 @@ def test_of_two_books_the_first_is_finished_first(model: Model):
 
     order = [text for [text] in model.batches[1:]]
     assert order == ["one"] * 9 + ["two"] * 9
+
+
+def test_at_a_stop_what_is_under_way_is_finished_and_nobody_waits_for_more(model: Model):
+    turns = EmbeddingTurns(model, lanes=1, texts=3)
+
+    with ThreadPoolExecutor(3) as pool:
+        note = pool.submit(turns.embed, ["note"])
+        eventually(lambda: model.batches)
+        others = [pool.submit(turns.embed, ["page"] * 8), pool.submit(turns.embed, ["late"])]
+        eventually(lambda: len(turns._waiting) == 2)
+        turns.stop()
+        assert [type(other.exception(60)) for other in others] == [LeaseLost] * 2
+        model.let.set()
+
+    assert np.array_equal(note.result(), lengths(["note"]))
+    with pytest.raises(LeaseLost):
+        turns.embed(["later"])
+    assert model.batches == [["note"]]
+
+
+def test_a_local_model_that_was_let_go_stays_stopped(local: Embedder):
+    assert isinstance(local, local_model.IdleEmbedder)
+    other = local_model.IdleEmbedder(local._opened)
+    other.stop()
+    other._model = None
+    assert other.embed(["somebody waits"], query=True).shape == (1, 384)
+    with pytest.raises(LeaseLost):
+        other.embed(["a document"])
 
 
 def test_a_query_does_not_queue_behind_documents(

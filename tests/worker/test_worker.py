@@ -278,11 +278,23 @@ def test_a_bug_that_stays_fails_the_document(app: App, tenant: Tenant) -> None:
 def test_a_lost_lease_is_nothing_to_write_down(app: App, tenant: Tenant) -> None:
     id = add(app, tenant, "hello")
     claim = take(app)
+    with app.db.begin() as tx:
+        tx.execute("update documents set claims = claims + 1 where id = %s", (id,))
     before = row(app, id)
 
     settle(app, claim, LeaseLost())
 
     assert row(app, id) == before
+
+
+def test_what_a_stop_has_cut_off_is_given_back(app: App, tenant: Tenant) -> None:
+    id = add(app, tenant, "hello")
+
+    settle(app, take(app), LeaseLost())
+
+    found = row(app, id)
+    assert is_due(found)
+    assert found["attempts"] == 0
 
 
 @pytest.mark.parametrize(
