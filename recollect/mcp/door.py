@@ -79,7 +79,7 @@ class Door:
 
 
 def _check_message(body: bytes) -> None:
-    """Of what is no message the SDK would tell how it looked for one."""
+    """The SDK would answer with how it tried to parse the body."""
     try:
         message: object = json.loads(body)
     except (ValueError, RecursionError):
