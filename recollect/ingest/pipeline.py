@@ -65,6 +65,8 @@ LONG = 1_000_000
 TITLE_LENGTH = 80
 MARKS = " #\t>*-="
 LEADING = re.compile(r"\A(?:[\s>#]|[*=-]+(?=\s))*+")
+TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Signs for the direction of writing: a title would also turn round what is shown after it."""
 EMPHASIS = re.compile(r"(\*{1,3})([^*]++)\1")
 SIGNS = string.punctuation + string.whitespace
 FENCES = ("```", "~~~")
@@ -268,7 +270,8 @@ def _titled(content: Content, extracted: Extracted, *, emptied: bool = False) ->
         if said != extract.NO_TEXT or not emptied:
             raise Permanent(said, code="empty_content")
         extracted = replace(extracted, text="", warnings=[said])
-    return replace(extracted, title=extracted.title or _title(content, extracted.text))
+    title = extracted.title or _title(content, extracted.text)
+    return replace(extracted, title=TURNING.sub("", title))
 
 
 def _synced(app: App, claim: Claim, into: IO[bytes] | None, alive: Alive) -> Extracted:
@@ -466,14 +469,15 @@ def _title(content: Content, text: str) -> str:
 
 
 def _first_words(text: str) -> str:
-    """The first line with more than signs, as `{` or `/**` are; else the first that is no rule."""
+    """The first line with more than signs, as `{` or `/**` are; else the first with any."""
     lines = (line for whole in stretch.lines(text) for line in whole.splitlines())
-    signs = ""
+    signs = rule = ""
     for line in lines:
         if line.strip(SIGNS) and not line.lstrip().startswith(FENCES):
             return _shortened(_unmarked(line))
         signs = signs or line.strip(MARKS)
-    return _shortened(signs)
+        rule = rule or line.strip()
+    return _shortened(signs or rule)
 
 
 def _unmarked(line: str) -> str:

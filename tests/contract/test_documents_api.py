@@ -889,9 +889,12 @@ def test_a_text_is_called_by_its_first_line_with_words_without_the_marks_around_
         '"""\nA module.\n"""': "A module.",
         "/**\n * Wades.\n */": "Wades.",
         "{}": "{}",
+        "---\n---\n": "---",
+        "# ": "#",
         "\n😀🎉": "😀🎉",
         "42": "42",
         "طائر": "طائر",
+        "invoice \u202efdp.exe\n\ntext": "invoice fdp.exe",
     }
     ids = [add(client, text) for text in texts]
     drain(app)
