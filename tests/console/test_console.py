@@ -708,6 +708,21 @@ def test_a_reading_key_sees_no_writing_buttons(
         assert writing(me, path), path
 
 
+def test_of_many_tags_lists_show_the_first(me: httpx.Client, app: App, tenant: Tenant):
+    many = add(app, tenant, "needle", tags=[f"tag-{n}" for n in range(9)])
+    few = add(app, tenant, "another needle", tags=["a", "b", "c", "d", "e"])
+    drain(app)
+
+    for path in ("/console/documents", "/console/search?q=needle"):
+        page = me.get(path).text
+        assert page.count("tag-4</a>") == 1
+        assert "tag-5</a>" not in page
+        assert page.count(" and 4 more") == (2 if path == "/console/documents" else 1)
+        assert "and 0 more" not in page
+    assert "tag-8</a>" in me.get(f"/console/documents/{many.id}").text
+    assert ">e</a>" in me.get(f"/console/documents/{few.id}").text
+
+
 def test_a_key_limited_to_tags_sees_and_adds_only_there(
     browse: Callable[..., httpx.Client], app: App, org: Org, tenant: Tenant
 ):
