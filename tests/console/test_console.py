@@ -33,7 +33,7 @@ from recollect import connectors, console, documents
 from recollect.api import create_app
 from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
-from recollect.console import _handbook, _reading, _show
+from recollect.console import _code, _handbook, _reading, _show
 from recollect.console._room import COOKIE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import SetupError
@@ -1453,11 +1453,12 @@ def test_the_search_as_typescript_is_the_same_search(me: httpx.Client, bird: Doc
     argument = re.search(r"search\.documents\((\{.*\n\})\);", code, re.DOTALL)
     assert argument is not None
 
-    sent = json.loads(argument[1])
+    sent = json.loads(argument[1].replace(_code.UNDECLARED, ""))
     assert sent["q"] == ODD
     assert sent["limit"] == 3
     assert sent["containerTags"] == ["birds"]
     assert [part["key"] for part in sent["filters"]["AND"]] == ["topic", "n"]
+    assert f'{_code.UNDECLARED}\n  "foldDuplicates": true' in code
 
 
 # --- packaging ---------------------------------------------------------------------------------
