@@ -299,6 +299,39 @@ def in_words(fault: Mapping[str, Any]) -> str:
     return told.replace("Input should be", "must be").replace("Input should", "must")
 
 
+_TYPES: Mapping[str | int, str] = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list[str]": "a list of texts",
+}
+
+
+def by_place(faults: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Pydantic's findings, one for each value: for one that may be of several types, it has one
+    for each of them, with the type as a part of the place."""
+    grouped: dict[tuple[str | int, ...], list[Mapping[str, Any]]] = {}
+    for fault in faults:
+        grouped.setdefault(_place(fault["loc"]), []).append(fault)
+    found: list[Mapping[str, Any]] = []
+    for place, of_it in grouped.items():
+        types = {fault["loc"][len(place)] for fault in of_it if len(fault["loc"]) > len(place)}
+        if "float" in types:
+            types.discard("int")
+        kinds = [words for type, words in _TYPES.items() if type in types]
+        told = f"must be {', '.join(kinds[:-1])} or {kinds[-1]}" if kinds[1:] else None
+        whole = {**of_it[0], "type": "union", "loc": place, "msg": told}
+        found += [whole] if told else of_it
+    return found
+
+
+def _place(named: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Without the type that a value may be of; a field may have the name of one."""
+    ends = (at for at in range(len(named) - 1, 0, -1) if named[at] in _TYPES)
+    return named[: next(ends, len(named))]
+
+
 def _number(bound: object) -> str:
     if isinstance(bound, float) and bound.is_integer():
         bound = int(bound)

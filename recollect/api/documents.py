@@ -57,7 +57,7 @@ from recollect.app import App
 from recollect.db import Tx
 from recollect.documents import DocumentChange, DocumentQuery
 from recollect.documents.filters import parse as parse_filter
-from recollect.errors import BadRequestError, Issue, RequestError, in_words
+from recollect.errors import BadRequestError, Issue, RequestError, by_place, in_words
 from recollect.events.streams import LOOK, Events
 from recollect.ingest import intake
 from recollect.ingest.intake import Sent
@@ -533,7 +533,7 @@ def refusal(error: ValidationError | RequestError) -> tuple[str, str | None]:
     """Why an item of a batch was refused: the short sentence, and the details."""
     if isinstance(error, RequestError):
         return error.message, error.details
-    fault = error.errors()[0]
+    fault = by_place(error.errors())[0]
     return "Invalid request parameters", f"{'.'.join(map(str, fault['loc']))}: {in_words(fault)}"
 
 
@@ -542,7 +542,7 @@ def form_of(model: type[LabelsT], **fields: Any) -> LabelsT:
     try:
         return model.model_validate({name: v for name, v in fields.items() if v not in (None, "")})
     except ValidationError as error:
-        issues = [Issue(list(fault["loc"]), in_words(fault)) for fault in error.errors()]
+        issues = [Issue(list(fault["loc"]), in_words(fault)) for fault in by_place(error.errors())]
         first = issues[0]
         where = ".".join(map(str, first.path))
         raise BadRequestError(f"{where}: {first.message}", issues) from error

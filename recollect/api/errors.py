@@ -1,6 +1,6 @@
 """How errors become answers: one body, `{error, details?, issues?}`, for all of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from recollect.errors import (
     RateLimitError,
     RequestError,
     Unavailable,
+    by_place,
     in_words,
     sentence_of,
 )
@@ -67,7 +68,7 @@ def _challenge(request: Request) -> str:
 def invalid(request: Request, error: Exception) -> Response:
     """Pydantic's findings in the contract's shape: 400, never 422."""
     assert isinstance(error, RequestValidationError)
-    issues = [_issue(fault) for fault in error.errors()]
+    issues = [_issue(fault) for fault in by_place(error.errors())]
     details = "; ".join(
         f"{'.'.join(map(str, issue.path))}: {issue.message}" if issue.path else issue.message
         for issue in issues[:5]
@@ -188,7 +189,7 @@ def _unreadable(error: HTTPException) -> str:
             return str(error.detail)
 
 
-def _issue(fault: dict[str, Any]) -> Issue:
+def _issue(fault: Mapping[str, Any]) -> Issue:
     place = list(fault["loc"])
     if place[:1] and place[0] in ("body", "query", "path", "header"):
         del place[0]

@@ -9,11 +9,13 @@ from recollect.cli._bar import BarState, bar
 from recollect.cli.output import console, tell
 from recollect.model import Stage
 
+SEARCHABLE = "searchable"
+
 
 @dataclass(frozen=True, slots=True)
 class AddProgress:
     verb: str
-    """what is counted in the end: searchable, uploaded"""
+    """what is counted in the end: searchable, uploaded, looked at"""
     total: int
     handled: int
     refused: int
@@ -73,11 +75,15 @@ def _paced(show: Show, seconds: float) -> Show:
 
 
 def _steps(progress: AddProgress) -> Iterator[tuple[str, str]]:
-    """One for each thing that happens to a document, in that order."""
+    """One for each thing that happens to a document, in that order; without waiting, only the
+    first."""
+    if progress.verb != SEARCHABLE:
+        yield progress.verb, f"{progress.handled}/{progress.total}"
+        return
     yield "uploading", f"{progress.handled}/{progress.total}"
     yield "queued", str(progress.queued)
     for stage, count in progress.stages.items():
         yield stage.value, str(count)
-    yield "searchable", f"{progress.searchable}/{progress.awaited}"
+    yield SEARCHABLE, f"{progress.searchable}/{progress.awaited}"
     if progress.failed:
         yield "failed", str(progress.failed)

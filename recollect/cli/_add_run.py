@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from recollect.cli._add_ledger import AddLedger
-from recollect.cli._add_progress import AddProgress, Show, screen
+from recollect.cli._add_progress import SEARCHABLE, AddProgress, Show, screen
 from recollect.cli._add_sources import AddReport, Job, Outcome
 from recollect.cli.client import DocumentRow, Service
 from recollect.cli.output import one_line, tell
@@ -193,7 +193,7 @@ class AddRun:
         refused = sum(report.outcome is Outcome.FAILED for report in self._ended.values())
         awaited = sum(_is_open(report) for report in self._ended.values()) if self._wait else 0
         return AddProgress(
-            verb="looked at" if self._dry else "searchable" if self._wait else "uploaded",
+            verb="looked at" if self._dry else SEARCHABLE if self._wait else "uploaded",
             total=self._total,
             handled=len(self._ended),
             refused=refused,

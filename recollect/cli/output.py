@@ -31,6 +31,7 @@ COLOURS = {
     "disabled": "red",
 }
 """of cells that are a status"""
+TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _ISO = TypeAdapter(timedelta)
 """a duration as the settings take it"""
 
@@ -103,9 +104,12 @@ def working(what: str) -> Status:
 
 
 def harmless(text: str) -> str:
-    """Text without control characters; tabs and line ends stay."""
+    """Text without control characters, those of the direction of writing included: they would turn
+    round what stands after the text, too. Tabs and line ends stay."""
     return "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "�"
+        c
+        if c in "\n\t" or (unicodedata.category(c) not in ("Cc", "Cs") and c not in TURNING)
+        else "�"
         for c in text.replace("\r\n", "\n")
     )
 

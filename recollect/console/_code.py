@@ -59,7 +59,10 @@ OURS: Mapping[str, frozenset[str]] = {
     "searchDocuments": frozenset(["asOf", "foldDuplicates"]),
     "listDocuments": frozenset(["archiveId", "containerTag", "status"]),
 }
-"""Fields of our own, which those methods do not know; in Python they go by `extra_body`."""
+"""Fields of our own, which those methods do not know; in Python they go by `extra_body`, in
+TypeScript under a comment, since its compiler refuses a field that is not declared."""
+UNDECLARED = "// @ts-ignore: only Recollect has this field"
+"""Above such a field of a method; a compiler may not mind it, so nothing is expected."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "searchDocuments": (
         "for result in found.results:\n    print(result.score, result.title)\n",
@@ -220,6 +223,8 @@ def _typescript(
     head = _typescript_head(operation, server)
     body = "" if sent is None else _json(sent, 2)
     if operation in METHODS:
+        for name in _parted(operation, sent or {})[1]:
+            body = body.replace(f'\n  "{name}":', f'\n  {UNDECLARED}\n  "{name}":')
         given = ", ".join([*map(_json, places), *([body] if body else [])])
         call = f"client.{_camel(METHODS[operation])}({given})"
     else:

@@ -1,6 +1,8 @@
 """One document: acquire → extract → chunk → embed → index."""
 
 import hashlib
+import re
+import string
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -61,6 +63,13 @@ BRIEF = 0.25
 LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
+MARKS = " #\t>*-="
+LEADING = re.compile(r"\A(?:[\s>#]|[*=-]+(?=\s))*+")
+TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Signs for the direction of writing: a title would also turn round what is shown after it."""
+EMPHASIS = re.compile(r"(\*{1,3})([^*]++)\1")
+SIGNS = string.punctuation + string.whitespace
+FENCES = ("```", "~~~")
 LATE = timedelta(hours=1)
 """From when on each part of a recording asks for the longest lease: heartbeats go on for two hours,
 and what is held for so long is held for as long if its worker dies."""
@@ -264,7 +273,8 @@ def _titled(content: Content, extracted: Extracted, *, emptied: bool = False) ->
         if said != extract.NO_TEXT or not emptied:
             raise Permanent(said, code="empty_content")
         extracted = replace(extracted, text="", warnings=[said])
-    return replace(extracted, title=extracted.title or _title(content, extracted.text))
+    title = extracted.title or _title(content, extracted.text)
+    return replace(extracted, title=TURNING.sub("", title))
 
 
 def _synced(app: App, claim: Claim, into: IO[bytes] | None, alive: Alive) -> Extracted:
@@ -473,9 +483,29 @@ def _title(content: Content, text: str) -> str:
 
 
 def _first_words(text: str) -> str:
+    """The first line with more than signs, as `{` or `/**` are; else the first with any."""
     lines = (line for whole in stretch.lines(text) for line in whole.splitlines())
-    line = next((line for line in lines if line.strip(" #\t>*-=")), "")
-    words = line.strip(" #\t>*-=")
+    signs = rule = ""
+    for line in lines:
+        if line.strip(SIGNS) and not line.lstrip().startswith(FENCES):
+            return _shortened(_unmarked(line))
+        signs = signs or line.strip(MARKS)
+        rule = rule or line.strip()
+    return _shortened(signs or rule)
+
+
+def _unmarked(line: str) -> str:
+    """Without the marks before it, and those of the same kind after it: `## a ##`, `**a**`."""
+    rest = LEADING.sub("", line)
+    words = rest.rstrip()
+    before, _, last = words.rpartition(" ")
+    if before and set(last) <= set(line[: -len(rest)]):
+        words = before.rstrip()
+    wrapped = EMPHASIS.fullmatch(words)
+    return wrapped[2] if wrapped else words
+
+
+def _shortened(words: str) -> str:
     if len(words) <= TITLE_LENGTH:
         return words
     return words[:TITLE_LENGTH].rsplit(" ", 1)[0] + "…"

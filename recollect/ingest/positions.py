@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from recollect.documents.stretch import find
+from recollect.extract.text.text import unclosed
 from recollect.model import Chunk, Extracted
 
 # The end of a title is cut off in `_title`: a pattern that looks for it takes the square of a line.
@@ -126,7 +127,7 @@ def _headings(text: str, offsets: Sequence[int]) -> Iterator[list[str]]:
 
 def _title(line: str) -> str | None:
     """What a heading says, without the `#` that may close it; None if it is too long for one."""
-    name = line.rstrip(" \t").rstrip("#").rstrip(" \t") or "#"
+    name = unclosed(line) or "#"
     return name if len(name) <= LONGEST_TITLE else None
 
 

@@ -1,6 +1,7 @@
 """`/mcp` of the API: who may come in, and the SDK's server behind it."""
 
 import asyncio
+import json
 from contextvars import Context
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recollect.config import host_of, is_this_machine
-from recollect.errors import StrangerError
+from recollect.errors import BadRequestError, StrangerError
 from recollect.mcp.inside import Inside
 from recollect.mcp.seam import Session, whole
 
@@ -53,6 +54,7 @@ class Door:
         http = await self._opened()
         # Of a body that breaks off or is refused the SDK would make an error of its own.
         body = whole(await Request(scope, receive).body())
+        _check_message(body)
         await http(scope, _after(body, receive), send)
 
     async def _opened(self) -> "Http":
@@ -74,6 +76,30 @@ class Door:
         if public is not None and origin == f"{public.scheme}://{public.netloc}":
             return
         raise StrangerError("Origin", origin)
+
+
+def _check_message(body: bytes) -> None:
+    """The SDK would answer with how it tried to parse the body."""
+    try:
+        message: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return  # it says where
+    match message:
+        case {"jsonrpc": "2.0", "params": list() | str() | int() | float()}:
+            raise BadRequestError("params: must be an object")
+        case {"jsonrpc": "2.0", "method": str()}:
+            return
+        case {"jsonrpc": "2.0", "id": str() | int(), "result": dict()} | {
+            "jsonrpc": "2.0",
+            "error": dict(),
+        }:
+            return
+        case {"jsonrpc": "2.0"}:
+            raise BadRequestError("method: must name a method, as tools/call")
+        case dict():
+            raise BadRequestError('jsonrpc: must be "2.0"')
+        case _:
+            raise BadRequestError("the body must be one JSON-RPC message, an object; not a batch")
 
 
 def _after(body: bytes, receive: Receive) -> Receive:

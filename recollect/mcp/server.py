@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import anyio
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -26,6 +26,7 @@ from recollect.errors import (
     RequestError,
     Transient,
     Unavailable,
+    by_place,
     in_words,
     sentence_of,
 )
@@ -108,7 +109,7 @@ def build(session_of: Callable[[Ctx], Session]) -> Server[Any]:
         contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=text)
         return types.ReadResourceResult(contents=[contents])
 
-    return Server(
+    server = Server[Any](
         "recollect",
         version=__version__,
         title="Recollect",
@@ -120,6 +121,17 @@ def build(session_of: Callable[[Ctx], Session]) -> Server[Any]:
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
     )
+    server.middleware.append(_saying_which)
+    return server
+
+
+async def _saying_which(ctx: Ctx, call_next: CallNext) -> HandlerResult:
+    """Of parameters that are not the protocol's the SDK would only say that they are wrong."""
+    try:
+        return await call_next(ctx)
+    except ValidationError as error:
+        told = f"Invalid request parameters: {_faults(error)}"
+        raise MCPError(INVALID_PARAMS, told) from error
 
 
 class Http:
@@ -182,7 +194,8 @@ async def _called(tool: Tool[Any, Any], session: Session, given: dict[str, Any])
     try:
         arguments = tool.arguments.model_validate(given)
     except ValidationError as error:
-        return _failed(_faults(error))
+        told = f"These arguments are not right, call again with others: {_faults(error)}"
+        return _failed(told)
     try:
         answer = (await tool.run(session, arguments)).model_dump(mode="json")
     except RecollectError as error:
@@ -230,11 +243,10 @@ def advice(error: RecollectError, names: Mapping[str, str] | None = None) -> str
 
 
 def _faults(error: ValidationError) -> str:
-    told = "; ".join(
+    return "; ".join(
         f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {in_words(fault)}"
-        for fault in error.errors()
+        for fault in by_place(error.errors())
     )
-    return f"These arguments are not right, call again with others: {told}"
 
 
 def _page(cursor: str | None) -> int:

@@ -86,6 +86,7 @@ def test_a_dry_run_says_what_the_next_run_does_and_sends_nothing(
     again = run("add", "box", "--tag", tag, "--dry-run")
     assert "would be 0 added, 1 updated, 1 unchanged, 4 skipped, 0 failed" in again.out
     assert "updated    box/a.md" in again.out
+    assert again.err.splitlines() == ["looked at 2/2"]
     assert outcomes(run("add", "box", "--tag", tag, "--json").json)["box/a.md"] == "updated"
     chosen = run("add", "box", "--tag", tag, "--no-ignore", "--include", "*.log", "--json")
     assert chosen.json["added"] == 1

@@ -33,7 +33,7 @@ from recollect import connectors, console, documents
 from recollect.api import create_app
 from recollect.app import App, check_secrets, secret_keys, signing_keys, weakness
 from recollect.config import Config
-from recollect.console import _handbook, _reading, _show
+from recollect.console import _code, _handbook, _reading, _show
 from recollect.console._room import COOKIE
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.errors import SetupError
@@ -706,6 +706,21 @@ def test_a_reading_key_sees_no_writing_buttons(
         assert not [place for place in shown if place != "/console/documents/confirm"], path
         assert not tree(http.get(path)).css("button[name=action]"), path
         assert writing(me, path), path
+
+
+def test_of_many_tags_lists_show_the_first(me: httpx.Client, app: App, tenant: Tenant):
+    many = add(app, tenant, "needle", tags=[f"tag-{n}" for n in range(9)])
+    few = add(app, tenant, "another needle", tags=["a", "b", "c", "d", "e"])
+    drain(app)
+
+    for path in ("/console/documents", "/console/search?q=needle"):
+        page = me.get(path).text
+        assert page.count("tag-4</a>") == 1
+        assert "tag-5</a>" not in page
+        assert page.count(" and 4 more") == (2 if path == "/console/documents" else 1)
+        assert "and 0 more" not in page
+    assert "tag-8</a>" in me.get(f"/console/documents/{many.id}").text
+    assert ">e</a>" in me.get(f"/console/documents/{few.id}").text
 
 
 def test_a_key_limited_to_tags_sees_and_adds_only_there(
@@ -1438,11 +1453,12 @@ def test_the_search_as_typescript_is_the_same_search(me: httpx.Client, bird: Doc
     argument = re.search(r"search\.documents\((\{.*\n\})\);", code, re.DOTALL)
     assert argument is not None
 
-    sent = json.loads(argument[1])
+    sent = json.loads(argument[1].replace(_code.UNDECLARED, ""))
     assert sent["q"] == ODD
     assert sent["limit"] == 3
     assert sent["containerTags"] == ["birds"]
     assert [part["key"] for part in sent["filters"]["AND"]] == ["topic", "n"]
+    assert f'{_code.UNDECLARED}\n  "foldDuplicates": true' in code
 
 
 # --- packaging ---------------------------------------------------------------------------------

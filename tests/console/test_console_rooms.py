@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -729,6 +729,19 @@ def test_fields_of_our_own_are_no_arguments_of_the_published_methods(openapi: di
         kinds = [body["schema"], *body["schema"].get("anyOf", ())]
         fields = {f for kind in kinds for f in _code._resolved(openapi, kind).get("properties", ())}
         assert {f for f in fields if _code._snake(f) not in takes} == _code.OURS.get(id, set()), id
+
+
+def test_typescript_takes_fields_that_its_client_does_not_declare(openapi: dict[str, Any]):
+    for id, own in _code.OURS.items():
+        sent = {"q": "a", **dict.fromkeys(sorted(own), "x"), "filters": dict.fromkeys(own, 1)}
+        lines = _code.render(openapi, id, "http://x", body=sent)["TypeScript"].splitlines()
+        fields = [line for line in lines if line.startswith('  "')]
+        marked = [below for above, below in pairwise(lines) if _code.UNDECLARED in above]
+
+        assert [json.loads(f"{{{line.strip(',')}}}") for line in marked] == [
+            {name: "x"} for name in sorted(own)
+        ]
+        assert len(fields) == len(own) + 2
 
 
 def test_examples_fit_their_schemas(openapi: dict[str, Any]):

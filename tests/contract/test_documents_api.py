@@ -868,6 +868,40 @@ def test_a_note_has_the_title_of_its_front_matter_or_begins_after_it(
     assert [get(client, id)["title"] for id in ids] == list(notes.values())
 
 
+def test_a_text_is_called_by_its_first_line_with_words_without_the_marks_around_it(
+    client: httpx.Client, app: App
+):
+    texts = {
+        "# Notes on *herons*": "Notes on *herons*",
+        "# About C#\n\ntext": "About C#",
+        "## Closed ##": "Closed",
+        "== Of a wiki ==": "Of a wiki",
+        "*** Framed ***": "Framed",
+        "**Bold**": "Bold",
+        "**Bold** and plain": "**Bold** and plain",
+        "* an item of *herons*": "an item of *herons*",
+        "> - quoted": "quoted",
+        "-5 degrees": "-5 degrees",
+        "=SUM(A1)": "=SUM(A1)",
+        "---\n\n***\n\nafter rules": "after rules",
+        '{\n  "name": "herons"\n}': '"name": "herons"',
+        "```python\ndef wade(): ...\n```": "def wade(): ...",
+        '"""\nA module.\n"""': "A module.",
+        "/**\n * Wades.\n */": "Wades.",
+        "{}": "{}",
+        "---\n---\n": "---",
+        "# ": "#",
+        "\n😀🎉": "😀🎉",
+        "42": "42",
+        "طائر": "طائر",
+        "invoice \u202efdp.exe\n\ntext": "invoice fdp.exe",
+    }
+    ids = [add(client, text) for text in texts]
+    drain(app)
+
+    assert [get(client, id)["title"] for id in ids] == list(texts.values())
+
+
 def test_a_given_title_outlives_new_content_and_what_is_not_a_title_is_refused(
     client: httpx.Client, app: App
 ):

@@ -631,6 +631,46 @@ def test_garbage_is_refused(client: httpx.Client) -> None:
         assert answer.status_code == 400, body
 
 
+def _tool(**arguments: object) -> dict[str, object]:
+    return {"name": "add", "arguments": {"content": "a", **arguments}}
+
+
+WRONG_MESSAGES: list[tuple[object, int, str]] = [
+    ([{"jsonrpc": "2.0", "id": 1, "method": "ping"}], 400, "one JSON-RPC message, an object"),
+    (5, 400, "one JSON-RPC message, an object"),
+    ({"id": 1, "method": "ping"}, 400, 'jsonrpc: must be "2.0"'),
+    ({"jsonrpc": "2.0", "id": 1}, 400, "method: must name a method"),
+    ({"jsonrpc": "2.0", "id": 1, "method": 5}, 400, "method: must name a method"),
+    ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}, 400, "params: must be an obj"),
+    (("tools/call", {"name": "list_tags", "arguments": "{}"}), 200, "arguments: must be an object"),
+    (("tools/call", {"arguments": {}}), 200, "name: is missing"),
+    (("resources/read", {"uri": 5}), 200, "uri: must be text"),
+    (("initialize", {"protocolVersion": None}), 200, "protocolVersion: must be text"),
+    (
+        ("tools/call", _tool(metadata={"a": {"b": 1}})),
+        200,
+        ": metadata.a: must be text, a number, ",
+    ),
+    (("tools/call", _tool(metadata={"int": [1]})), 200, ": metadata.int: must be text, a number, "),
+    (("tools/call", _tool(metadata=5)), 200, ": metadata: must be an object"),
+]
+
+
+@pytest.mark.parametrize(("asked", "status", "told"), WRONG_MESSAGES)
+def test_a_wrong_message_is_told_what_is_wrong_once_and_in_our_words(
+    asked: object, status: int, told: str, client: httpx.Client
+) -> None:
+    if isinstance(asked, tuple):
+        asked = {"jsonrpc": "2.0", "id": 1, "method": asked[0], "params": asked[1]}
+    answer = client.post("/mcp", json=asked, headers=ACCEPT)
+
+    assert answer.status_code == status
+    said = answer.text.replace('\\"', '"')
+    assert told in said
+    assert "pydantic" not in said.lower()
+    assert "list[str]" not in said
+
+
 @pytest.mark.parametrize("text", ["heron " * 1_000_000, "ж" * 14_100_000], ids=["6MB", "28MB"])
 def test_a_document_may_be_as_large_as_elsewhere(
     text: str, live_url: str, client: httpx.Client, key: str

@@ -481,3 +481,13 @@ def test_a_name_of_the_wrong_form_is_called_so(client: httpx.Client):
     told = refused(client.put(path, json={"buckets": {"static": "x"}}), 400)
     assert told["details"] == "buckets.static: static is a bucket of the service itself"
     refused(client.post("/ns/a/profile", json={"buckets": ["ä"]}), 400, "buckets.0: must match")
+
+
+def test_a_value_that_may_be_of_several_types_is_refused_once(client: httpx.Client) -> None:
+    for value in ({"b": 1}, [1], None):
+        sent = {"provider": "folder", "config": {"path": value}}
+        answer = client.post("/ns/shop/connectors", json=sent)
+
+        told = "config.path: must be text, a whole number or true or false"
+        refused(answer, 400, told)
+        assert ";" not in answer.text

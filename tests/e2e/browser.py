@@ -202,6 +202,8 @@ def misfits(tab: Tab, url: str, narrow: int) -> list[str]:
     tab.open(url)
     if tab.js("document.documentElement.scrollWidth") > narrow:
         wrong.append(f"{url} is wider than {narrow}")
+    if tab.js(WIDE_TABLE):
+        wrong.append(f"{url} has a table that is wider than its text")
     tab.send("Emulation.setDeviceMetricsOverride", width=WIDE, mobile=False, **size)
     tab.until(f"innerWidth === {WIDE}")
     if tab.js("document.documentElement.scrollWidth") > WIDE:
@@ -216,6 +218,14 @@ def misfits(tab: Tab, url: str, narrow: int) -> list[str]:
     return wrong
 
 
+WIDE_TABLE = """
+(() => {
+  const main = document.querySelector("main");
+  const edge = main.getBoundingClientRect().right - parseFloat(getComputedStyle(main).paddingRight);
+  return [...main.querySelectorAll(":scope > table")]
+    .some((table) => table.getBoundingClientRect().right > edge + 1);
+})()
+"""
 CONTRAST = """
 (() => {
   const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);

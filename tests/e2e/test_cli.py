@@ -808,6 +808,7 @@ def test_an_excerpt_of_a_table_shows_the_row() -> None:
 
 
 def test_a_document_cannot_steer_the_terminal() -> None:
+    assert harmless("invoice \u202efdp.exe\u2069") == "invoice �fdp.exe�"
     assert harmless("a\x1b]0;owned\x07\x9b2Jb\r\n\tc\x00") == "a�]0;owned��2Jb\n\tc�"
 
 

@@ -10,7 +10,7 @@ from recollect.orgs import orgs
 from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client
 from tests.console.test_console import FORM, PAYLOADS, add, all_of, get, hostile
-from tests.e2e.browser import NEEDS_CHROMIUM, SOME, Tab, misfits, nameless
+from tests.e2e.browser import NEEDS_CHROMIUM, SOME, WIDE_TABLE, Tab, misfits, nameless
 from tests.e2e.conftest import cookie
 
 pytestmark = NEEDS_CHROMIUM
@@ -420,7 +420,9 @@ def test_the_ids_of_keys_stand_in_one_line_on_a_telephone(room: Tab, site: str):
     lines = room.js(
         "[...document.querySelectorAll('.keys th code')].map((id) => id.getClientRects().length)"
     )
+    too_wide = room.js(WIDE_TABLE)
     room.send("Emulation.clearDeviceMetricsOverride")
+    assert not too_wide
     assert lines
     assert set(lines) == {1}
 

@@ -96,6 +96,11 @@ def test_markdown_stays_as_it_is_and_gives_its_heading_as_title(read):
     assert extracted.kind == "text"
 
 
+@pytest.mark.parametrize("heading", ["About C#", "About C# #", "About C#  ##  "])
+def test_a_mark_that_is_part_of_a_word_stays_in_the_title(read, heading: str):
+    assert read(f"# {heading}\n\ntext\n", "a.md").title == "About C#"
+
+
 @pytest.mark.parametrize(
     ("lines", "title"),
     [

@@ -106,7 +106,7 @@ def test_comments_in_code_are_no_headings():
         ("# Plain", "Plain"),
         ("##\tIndented   ", "Indented"),
         ("# Closed ##", "Closed"),
-        ("# Closed#", "Closed"),
+        ("# C#", "C#"),
         ("# C # #", "C #"),
         ("# key   value", "key   value"),
         ("# ###", "#"),

@@ -49,5 +49,12 @@ def first_heading(text: str) -> str | None:
         if _FENCE.match(line):
             fenced = not fenced
         elif not fenced and (heading := _HEADING.match(line)):
-            return clean_line(heading[1].rstrip(" #")) or None
+            return clean_line(unclosed(heading[1])) or None
     return None
+
+
+def unclosed(heading: str) -> str:
+    """Without the `#` that may close it after a space; that of "C#" belongs to the word."""
+    said = heading.rstrip()
+    bare = said.rstrip("#")
+    return said if bare[-1:].strip() else bare.rstrip()
