@@ -284,8 +284,10 @@ def test_a_replica_of_what_was_promoted_is_left_alone(
         Replicated(primary.url, [astray.url("recollect")], size=2, name="test") as db,
     ):
         eventually(lambda: db.read(_in_recovery))
-        promoted.ask("select pg_promote()")
+        # Before: it must not have more of the primary's log than the one that it follows.
         astray.follow(promoted)
+        eventually(lambda: promoted.ask("select count(*) from pg_stat_replication"))
+        promoted.ask("select pg_promote()")
         promoted.ask("create table of_its_own as select generate_series(1, 100000) as n")
         eventually(lambda: astray.ask("select to_regclass('of_its_own') is not null"))
         eventually(lambda: db.replicas()[0].reason == "it does not follow the primary")

@@ -108,7 +108,7 @@ class Standby:
         self.ask("select pg_wal_replay_resume()")
 
     def follow(self, other: "Standby") -> None:
-        """From now on the log of another, which was promoted."""
+        """From now on the log of another, which is or will be promoted."""
         where = other.superuser_url.replace("'", "''")
         self.ask("alter system reset primary_slot_name")
         self.ask(f"alter system set primary_conninfo = '{where}'")
