@@ -138,7 +138,21 @@ def names(title: str | None, file: str | None, text: str) -> str:
     """By what the first passage of a document is found beside its text: its title and the name of
     its file, a line each, unless they stand in the text (docs/decisions/0054)."""
     named = dict.fromkeys(name for name in (title, file) if name)
-    return "\n".join(name for name in named if name.rstrip("…") not in text)
+    return "\n".join(name for name in named if not _stands(name, text))
+
+
+def _stands(name: str, text: str) -> bool:
+    """Whether a name stands in a text, and not only within its words, as "art" in "party". One that
+    was cut off may end within a word."""
+    if name.endswith("…"):
+        return name.rstrip("…") in text
+    at = text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not (text[max(at - 1, 0) : at].isalnum() or text[end : end + 1].isalnum()):
+            return True
+        at = text.find(name, at + 1)
+    return False
 
 
 def is_address(given: str) -> bool:

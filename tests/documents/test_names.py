@@ -66,6 +66,22 @@ def test_a_file_is_found_by_its_name_and_it_is_relevant(app: App, tenant: Tenant
     assert hit.chunks[0].text == TEXT, "the passage is shown as it is"
 
 
+@pytest.mark.parametrize(
+    ("title", "text"),
+    [("art", "A party at the pond."), ("art", "Smart carts."), ("Ion", "Ionic, Ions, Ion2.")],
+)
+def test_a_name_that_stands_within_words_alone_is_found(
+    app: App, tenant: Tenant, title: str, text: str
+) -> None:
+    id = upload(app, tenant, "a.md", text)
+    intake.change(app, tenant, id, DocumentChange(title=title))
+
+    assert documents.names(title, None, text) == title
+    assert found(app, tenant, title) == {id}
+    assert documents.names(title, None, f"{text} {title}, at last") == ""
+    assert documents.names(f"{text[:5]}…", None, text) == ""
+
+
 def test_another_title_is_found_and_the_one_before_is_not(app: App, tenant: Tenant) -> None:
     id = upload(app, tenant, "a.txt", TEXT)
     for title, before in (("Minutes of November", "annual"), ("Annual report", "minutes")):
