@@ -16,7 +16,7 @@ DOCX_MIME = "application/vnd.openxmlformats-officedocument.wordprocessingml.docu
 
 
 def _detect(head, name=None, mime=None, forced=None):
-    """And what whoever is handed the extractor takes it for: it must be the same."""
+    """The format that its extractor alone stands for must be the same."""
     found = detect(head, name=name, mime=mime, forced=forced)
     if found is None:
         return None
