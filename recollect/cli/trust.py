@@ -115,7 +115,7 @@ def receipt(id: str, as_json: AsJson = False) -> None:
             typer.echo(f"{name:10}{shown(value) or '-'}")
     if not found:
         listed = "recollect audit --action documents.deleted"
-        fail(f"nothing was deleted under the id {id}, which is no customId: `{listed}` lists deletions")
+        fail(f"nothing was deleted under the id {id}; it takes no customId. See `{listed}`")
 
 
 def _shown(one: Receipt) -> dict[str, object]:
