@@ -30,7 +30,7 @@ from recollect.memories import finding, reading
 from recollect.memories.finding import FoundMemory
 from recollect.memories.records import NO_PAST, MemoryQuery
 from recollect.model import Document, DocumentId, HitChunk, Tenant
-from recollect.search import hybrid, query_vectors
+from recollect.search import hybrid, query_vectors, ranking
 from recollect.search.aggregate import Aggregate, Noted, aggregates
 from recollect.search.ask import Answer, Asked, Wording, ask, begin
 from recollect.search.duplicates import fold
@@ -172,8 +172,8 @@ def find_memories(body: MemorySearch, tenant: Reader, app: CurrentApp) -> Memory
 
 
 def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryResult], list[str]]:
-    """Memories (see `finding.likeness`) and chunks (by their score), the most similar first, or as
-    reranked; and what was asked for and not done."""
+    """Memories and chunks, the most similar first, or as reranked; and what was asked for and not
+    done."""
     named = effective_tags(
         tenant, body.container_tag, body.container_tags, default=False, prefixes=True
     )
@@ -208,17 +208,18 @@ def answers(app: App, tenant: Tenant, body: MemorySearch) -> tuple[list[MemoryRe
             tags=named,
             filter=filter,
             filepath=body.filepath,
-            threshold=body.threshold,
+            threshold=ranking.least_relevance(body.threshold),
             limit=body.limit,
             fold=body.fold_duplicates,
             as_of=body.as_of,
         )
         hits = app.db.read(lambda tx: asked.passages(tx, tenant, wanted))
         hits = fold(hits) if wanted.fold else hits
-        results += [
+        chunks = [
             _chunk(document, chunk, whole=body.include.documents)
             for document, chunk in hybrid.passages(hits)
         ]
+        results += [one for one in chunks if one.similarity >= body.threshold]
     likest = sorted(results, key=lambda one: one.similarity, reverse=True)
     likest = likest[: max(body.limit, asked.judged)]
     return _judged(asked, likest)[: body.limit], asked.warnings
@@ -342,7 +343,7 @@ def _chunk(document: Document, chunk: HitChunk, *, whole: bool) -> MemoryResult:
     return MemoryResult(
         id=f"{document.id}.{chunk.position}",
         chunk=chunk.text,
-        similarity=chunk.score,
+        similarity=ranking.likeness(chunk.score),
         metadata=None if document.metadata is None else dict(document.metadata),
         updated_at=document.updated_at,
         filepath=document.filepath,

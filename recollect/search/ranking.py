@@ -66,6 +66,9 @@ DIGITS = 6
 """of a relevance after the point: a threshold that is a score as it is shown lets that pass"""
 RELEVANT = 0.5
 """The least relevance of what is called relevant: as likely as not."""
+LIKENESS = math.log(0.6, 0.1)
+"""A relevance of 0.1 is as much as a likeness of 0.6: what answers in other words often has no more
+(docs/decisions/0055)."""
 ONLY_WEAK = "Only weak matches: none of these is likely to answer the query."
 JUDGE_WEIGHT = 5.0
 """A reranker's judgement counts so much times its correlation with the order of the search …"""
@@ -243,6 +246,17 @@ def relevance(similarity: float | None, share: float, model: str) -> float:
         return _likely(fit.bias + fit.share * share)
     fit = FITS.get(model, OTHER_FIT)
     return _likely(fit.bias + fit.similarity * similarity + fit.share * share)
+
+
+def likeness(relevance: float) -> float:
+    """The relevance of a passage on the scale on which memories are compared with a query, see
+    `finding.likeness`: callers ask both for 0.6 and more unless they say otherwise."""
+    return round(relevance**LIKENESS, DIGITS)
+
+
+def least_relevance(likeness: float) -> float:
+    """That of all passages of at least this likeness, and perhaps of some of a little less."""
+    return max(0.0, likeness - 0.1**DIGITS) ** (1 / LIKENESS)
 
 
 def _likely(odds: float) -> float:

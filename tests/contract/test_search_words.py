@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from recollect.app import App
 from recollect.cli import app as cli
 from recollect.inference.rerank import EndpointReranker
+from recollect.model import random_id
 from recollect.worker.processing import drain
-from tests.conftest import plain_client, serving
+from tests.conftest import Service, plain_client, serving
 from tests.console.test_console import console_site
 from tests.contract.calls import add, found, refused
 from tests.contract.test_mcp import call, over_http, talk, trouble
@@ -159,16 +160,38 @@ def test_a_score_is_one_figure_and_thresholds_cut_by_it(filled: httpx.Client):
     assert all(hit["score"] == hit["chunks"][0]["score"] for hit in hits)
     body = {"q": "frog in the pond", "searchMode": "documents", "threshold": 0}
     passages = filled.post("/v4/search", json=body).json()["results"]
-    assert {one["documents"][0]["id"]: one["similarity"] for one in passages} == scores
+    likeness = {one["documents"][0]["id"]: one["similarity"] for one in passages}
+    # On the scale of memories, on which 0.6 is a score of 0.1.
+    power = math.log(0.6, 0.1)
+    assert likeness == {id: pytest.approx(score**power) for id, score in scores.items()}
 
-    for least in sorted(scores.values()):
+    for id, least in sorted(scores.items()):
         left = {id for id, score in scores.items() if score >= least}
         for name in ("chunkThreshold", "documentThreshold"):
             cut = found(filled, "frog in the pond", **{name: least})
             assert {hit["documentId"] for hit in cut} == left
-        body["threshold"] = least
+        body["threshold"] = likeness[id]
         passages = filled.post("/v4/search", json=body).json()["results"]
         assert {one["documents"][0]["id"] for one in passages} == left
+
+
+def test_a_note_that_answers_in_other_words_passes_by_default(service: Service):
+    """The published tools for assistants ask so; their models were told nothing."""
+    notes = ["Ann prefers green tea.", "Ann has a dog called Rex.", "Ann works as a nurse."]
+    asked = ["what does Ann like to drink", "does Ann have a pet", "what is Ann's job"]
+    tag = random_id()
+    with service.client() as http:
+        for note in notes:
+            id = http.post("/v3/documents", json={"content": note, "containerTag": tag}).json()[
+                "id"
+            ]
+            assert http.get(f"/v3/documents/{id}?wait=60").json()["status"] == "done"
+        for question, note in zip(asked, notes, strict=True):
+            body = {"q": question, "containerTag": tag}
+            for path, more in (("/v4/search", {"searchMode": "hybrid"}), ("/v4/profile", {})):
+                told = http.post(path, json={**body, **more}).json()
+                found = (told.get("searchResults") or told)["results"]
+                assert found[0]["chunk"] == note
 
 
 def test_a_document_that_passes_shows_its_weaker_passages(client: httpx.Client, app: App):

@@ -54,6 +54,9 @@ async function seven(call, tag) {
   });
   assert.equal(found.success, true, found.error);
   assert.ok(found.results.some((one) => JSON.stringify(one).includes("shallow water")));
+  const otherWords = { informationToGet: "what does Ann like to drink", limit: 5 };
+  const recalled = await call("searchMemories", { includeFullDocs: false, ...otherWords });
+  assert.ok(JSON.stringify(recalled.results?.[0]).includes("green tea"), recalled.error);
   const listed = await call("documentList", { limit: 10 });
   assert.equal(listed.success, true, listed.error);
   assert.equal(listed.documents.length, 2);
