@@ -228,8 +228,7 @@ class Candidates:
             self._holding = held
             self._condition = _both(self._condition, statements.OF_HOLDING.format(held=held))
             return
-        rows = self._read_holding(held, self._most)
-        found = [row for row in rows if self._stand(row).issuperset(phrases)]
+        found = self._saying(self._read_holding(held, self._most), phrases)
         self._parameters |= {
             "held_in": list({row["document_id"] for row in found}),
             "held_by": list({row["hash"] for row in found}),
@@ -243,7 +242,7 @@ class Candidates:
         held = self._held(tenant, phrase.words, name)
         rows = self._read_holding(held, self._most + 1)
         if len(rows) <= self._most:
-            found = {row["document_id"] for row in rows if phrase in self._stand(row)}
+            found = {row["document_id"] for row in self._saying(rows, [phrase])}
             self._parameters[name] = list(found)
             condition = sql.SQL("d.id <> all({}::text[])").format(sql.Placeholder(name))
         else:  # words so common that to read all that hold them would take too long
@@ -275,9 +274,24 @@ class Candidates:
         )
         return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
 
-    def _stand(self, row: Mapping[str, Any]) -> set[Phrase]:
-        """Which phrases stand in an entry."""
-        text = row["text"]
+    def _saying(
+        self, rows: Sequence[Mapping[str, Any]], phrases: Sequence[Phrase]
+    ) -> list[Mapping[str, Any]]:
+        """Those of the entries in which all of the phrases stand, or in names of their document."""
+        ids = {r["document_id"] for r in rows if not self._stand(r["text"]).issuperset(phrases)}
+        named = self._tx.execute(statements.NAMED, (list(ids),)) if ids else ()
+        names = {
+            (r["document_id"], r["hash"]): (r["title"] or "", r["blob_name"] or "") for r in named
+        }
+
+        def says(row: Mapping[str, Any]) -> bool:
+            texts = (row["text"], *names.get((row["document_id"], row["hash"]), ()))
+            return set[Phrase]().union(*map(self._stand, texts)).issuperset(phrases)
+
+        return [row for row in rows if says(row)]
+
+    def _stand(self, text: str) -> set[Phrase]:
+        """Which phrases stand in a text."""
         if text not in self._stood:
             self._stood[text] = self._standing.of(text)
         return self._stood[text]
@@ -426,6 +440,8 @@ class Candidates:
                 row["points"],
                 row["similarity"],
                 row["document_id"] if "message" in row["place"] else None,
+                row["position"] == 0
+                and documents.is_called(self._query.text, row["title"], row["blob_name"]),
             )
             for row in rows
         ]

@@ -117,6 +117,11 @@ HOLDING = sql.SQL(
     " where {held} and {condition} and {published}"
     " order by e.weights <#> %(words)s, e.hash limit %(most)s"
 )
+NAMED = (
+    "with first as materialized (select document_id, hash from chunks"
+    "  where document_id = any(%s) and position = 0)"
+    " select f.*, d.title, d.blob_name from first f join documents d on d.id = f.document_id"
+)
 # Entries by themselves, so that the index of their terms can find the documents.
 OF_HOLDING = sql.SQL("d.id in (select e.document_id from entries e where {held})")
 NOT_HOLDING = sql.SQL(

@@ -8,7 +8,7 @@ import pytest
 from recollect import documents
 from recollect.app import App
 from recollect.documents import DocumentChange, SyncedDocument
-from recollect.index import terms
+from recollect.index import phrases, terms
 from recollect.ingest import intake, notes, pipeline
 from recollect.ingest.intake import Labels, Sent
 from recollect.model import Changed, Claim, ConnectionId, DocumentId, Tenant, random_id
@@ -64,6 +64,76 @@ def test_a_file_is_found_by_its_name_and_it_is_relevant(app: App, tenant: Tenant
         (hit,) = hybrid.search(tx, tenant, Query("settings.toml", None))
     assert hit.chunks[0].is_relevant
     assert hit.chunks[0].text == TEXT, "the passage is shown as it is"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("IMG_2034.HEIC.txt", ["IMG_2034.HEIC", "img_2034"]),
+        ("meeting-notes_2025w14.md", ["meeting-notes_2025w14", "MEETING-NOTES_2025W14.MD"]),
+        ("straße_plan.txt", ["STRASSE_PLAN", "strasse plan"]),
+        ("v1.2.3.md", ["v1.2.3", "V1.2.3.md"]),
+        (
+            "2024-03-17_Protokoll_Mitgliederversammlung_Musikverein_Musterstadt_final_v2.txt",
+            ["Mitgliederversammlung", "Protokoll Musikverein", "Musterstadt final"],
+        ),
+    ],
+)
+def test_a_name_is_found_without_its_suffix_and_in_parts_and_is_relevant(
+    app: App, tenant: Tenant, name: str, asked: list[str]
+) -> None:
+    """What is joined is a word of the index as a whole, which its suffix is a part of."""
+    id = upload(app, tenant, name, TEXT)
+    upload(app, tenant, "other.md", "Storks nest on chimneys. Geese fly.", "two")
+    for words in asked:
+        with app.db.begin() as tx:
+            hits = hybrid.search(tx, tenant, Query(words, None))
+        assert hits[0].document.id == id, words
+        assert hits[0].chunks[0].is_relevant, words
+
+
+def test_what_is_called_as_the_query_comes_first(app: App, tenant: Tenant) -> None:
+    texts = (TEXT, "Notes, notes and more notes.txt: all of them notes.", "Storks. " * 200)
+    names = ("engine_notes.txt", "notes_of_notes.txt", "notes.txt")
+    ids = [upload(app, tenant, name, text, name) for name, text in zip(names, texts, strict=True)]
+    for number in range(4):
+        upload(app, tenant, f"notes {number}.txt", f"Notes of day {number}.", str(number))
+    titled = upload(app, tenant, "long.md", "Of many things. " * 99, "long")
+    upload(app, tenant, "primer.md", "C++ primer: C++ explained.", "primer")
+    intake.change(app, tenant, titled, DocumentChange(title="C++"))
+
+    for words, id in (("notes.txt", ids[2]), ("NOTES", ids[2]), ("c++", titled)):
+        with app.db.begin() as tx:
+            best = hybrid.search(tx, tenant, Query(words, None))[0]
+        assert (best.document.id, best.chunks[0].is_relevant) == (id, True), words
+        assert best.chunks[0].parts.name > 0
+
+
+def test_a_phrase_is_looked_for_in_names_as_well(app: App, tenant: Tenant) -> None:
+    id = upload(app, tenant, "party plan.md", TEXT)
+    long = "\n\n".join(f"Part {n}. " + "The stork builds. " * 99 for n in range(3))
+    other = upload(app, tenant, "parseInvoice.py", long + " The plan of a party.", "two")
+    intake.change(app, tenant, other, DocumentChange(title="Annual report of birds"))
+
+    def said(query: str) -> list[tuple[str, int]]:
+        read = phrases.read(query)
+        asked = Query(read.text, None, phrases=read.phrases, excluded=read.excluded)
+        with app.db.begin() as tx:
+            hits = hybrid.search(tx, tenant, asked)
+        return [(hit.document.id, chunk.position) for hit in hits for chunk in hit.chunks]
+
+    for query in ('"party plan"', '"party plan.md" heron', '"the heron waits" "party plan"'):
+        assert said(query) == [(id, 0)], query
+    for query in (
+        '"annual report of birds"',
+        '"parseInvoice.py"',
+        '"annual report" "stork builds"',
+    ):
+        assert said(query) == [(other, 0)], query
+    for query in ('"plan md heron"', '"birds parseInvoice"', '"plan party"'):
+        assert not said(query), "a name ends where another, or the text, begins"
+    assert {of for of, _ in said('plan -"party plan"')} == {other}
+    assert {of for of, _ in said('plan -"annual report"')} == {id}
 
 
 @pytest.mark.parametrize(
