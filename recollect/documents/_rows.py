@@ -171,7 +171,7 @@ def _words(name: str) -> tuple[str, ...]:
 def _shortened(name: str) -> Iterator[str]:
     """As what else a search may look for it: `IMG_2034` for `IMG_2034.jpeg`, which is another word
     of the index as a whole; and what is longer than words are read, in parts."""
-    joined = _JOINED.findall(name)
+    joined = _JOINED.findall(normalize("NFC", name))
     if any(len(one) > terms.LONGEST_WORD for one in joined):
         yield " ".join(_BETWEEN.split(name)).strip()
     last = joined[-1] if joined else ""

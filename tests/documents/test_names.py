@@ -178,9 +178,9 @@ def test_the_names_go_to_the_passage_that_is_the_first_now(app: App, tenant: Ten
 def test_a_title_that_came_while_it_was_worked_stays_and_is_found(app: App, tenant: Tenant) -> None:
     connection = ConnectionId(random_id())
 
-    def put(title: str, known: DocumentId | None) -> DocumentId:
+    def put(title: str, known: DocumentId | None, version: str = "1") -> DocumentId:
         synced = SyncedDocument(
-            connection, "1", "drive", "1", "text", ["files"], title, None, {}, text=TEXT
+            connection, "1", "drive", version, "text", ["files"], title, None, {}, text=TEXT
         )
         with app.db.begin() as tx:
             return DocumentId(documents.put(tx, tenant.id, synced, known)[0])
@@ -200,6 +200,8 @@ def test_a_title_that_came_while_it_was_worked_stays_and_is_found(app: App, tena
     assert not found(app, tenant, "draft")
     put("Agreement", id)
     assert (found(app, tenant, "agreement"), found(app, tenant, "contract")) == ({id}, set())
+    put("Settlement", id, version="2")
+    assert (found(app, tenant, "settlement"), found(app, tenant, "agreement")) == ({id}, set())
 
 
 def test_older_texts_keep_the_title_of_their_time(app: App, tenant: Tenant) -> None:
