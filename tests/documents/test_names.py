@@ -1,6 +1,7 @@
 """A document is found by its title and by the name of its file, as they are now."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -17,6 +18,7 @@ from recollect.orgs import settings
 from recollect.search import hybrid
 from recollect.search.candidates import Query
 from recollect.worker.processing import drain
+from tests.worker.test_worker import DyingEmbedder, Killed
 
 TEXT = "The heron waits at the pond. It is patient."
 
@@ -34,11 +36,15 @@ def sound(app: App, tenant: Tenant) -> Iterator[None]:
 
 
 def upload(app: App, tenant: Tenant, name: str, text: str, custom_id: str = "one") -> DocumentId:
-    labels = Labels(tags=["files"], custom_id=custom_id)
-    sent = Sent(BytesIO(text.encode()), name, None)
-    id = intake.take_file(app, tenant, labels, sent).id
+    id = take(app, tenant, name, text, custom_id)
     drain(app)
     return id
+
+
+def take(app: App, tenant: Tenant, name: str, text: str, custom_id: str = "one") -> DocumentId:
+    labels = Labels(tags=["files"], custom_id=custom_id)
+    sent = Sent(BytesIO(text.encode()), name, None)
+    return intake.take_file(app, tenant, labels, sent).id
 
 
 def found(app: App, tenant: Tenant, words: str) -> set[str]:
@@ -120,7 +126,7 @@ def test_a_phrase_is_looked_for_in_names_as_well(app: App, tenant: Tenant) -> No
         asked = Query(read.text, None, phrases=read.phrases, excluded=read.excluded)
         with app.db.begin() as tx:
             hits = hybrid.search(tx, tenant, asked)
-        return [(hit.document.id, chunk.position) for hit in hits for chunk in hit.chunks]
+        return [(hit.document.id, one.position) for hit in hits for one in hit.chunks]
 
     for query in ('"party plan"', '"party plan.md" heron', '"the heron waits" "party plan"'):
         assert said(query) == [(id, 0)], query
@@ -171,8 +177,29 @@ def test_the_names_go_to_the_passage_that_is_the_first_now(app: App, tenant: Ten
         hits = hybrid.search(tx, tenant, Query("birds", None))
         numbers = set(terms.numbers(tenant.id, terms.query_words("birds")[0]))
         rows = tx.execute("select terms from entries where document_id = %s", (id,)).fetchall()
-    assert [chunk.position for chunk in hits[0].chunks] == [0]
+    assert [one.position for one in hits[0].chunks] == [0]
     assert sum(not numbers.isdisjoint(row["terms"]) for row in rows) == 1
+
+
+def test_a_killed_worker_leaves_no_names_on_what_is_the_first_no_more(
+    app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it stashed of a large document, others take up, though the content is another one."""
+    monkeypatch.setattr("recollect.ingest.pipeline.BATCH", 2)
+    long = "\n\n".join(f"Part {n}. " + "The stork builds and builds. " * 60 for n in range(4))
+    id = take(app, tenant, "birds.md", long)
+    with pytest.raises(Killed):
+        pipeline.process(replace(app, embedder=DyingEmbedder(after=2)), claim(app))
+    with app.db.begin() as tx:
+        tx.execute("update documents set due_at = now() where id = %s", (id,))
+        assert tx.execute("select 1 from entries where document_id = %s", (id,)).fetchone()
+    take(app, tenant, "geese.md", "Geese come first. " * 90 + "\n\n" + long)
+    drain(app)
+
+    assert (found(app, tenant, "geese"), found(app, tenant, "birds")) == ({id}, set())
+    first = take(app, tenant, "ducks.md", long.replace("stork", "duck"), "two")
+    drain(app)
+    assert found(app, tenant, "ducks.md") >= {first}, "what is stashed whole gets its names"
 
 
 def test_a_title_that_came_while_it_was_worked_stays_and_is_found(app: App, tenant: Tenant) -> None:
@@ -235,4 +262,4 @@ def test_notes_that_share_their_first_passage_keep_their_own_titles(
     with app.db.begin() as tx:
         hits = hybrid.search(tx, tenant, Query("orchards", None))
     assert [hit.document.title for hit in hits] == ["user: Orchards in spring?"]
-    assert 0 in [chunk.position for chunk in hits[0].chunks]
+    assert 0 in [one.position for one in hits[0].chunks]
