@@ -179,6 +179,7 @@ class Candidates:
         )
         self._standing = PhraseStanding([*query.phrases, *query.excluded])
         self._stood: dict[str, set[Phrase]] = {}
+        self._said: set[tuple[str, bytes]] | None = None
         readings = sum(_of_several(one) for one in query.excluded)
         readings += any(_of_several(one) for one in query.phrases)
         self._most = READ // max(readings, 1)
@@ -229,11 +230,12 @@ class Candidates:
             self._condition = _both(self._condition, statements.OF_HOLDING.format(held=held))
             return
         found = self._saying(self._read_holding(held, self._most), phrases)
+        self._said = {(row["document_id"], row["hash"]) for row in found}
         self._parameters |= {
-            "held_in": list({row["document_id"] for row in found}),
-            "held_by": list({row["hash"] for row in found}),
+            "held_in": list({id for id, _ in self._said}),
+            "held_by": list({hash for _, hash in self._said}),
         }
-        # Entries of one hash have one text. Two arrays are looked up, pairs would be gone through.
+        # Two arrays are looked up, pairs would be gone through: `find` does, for names differ.
         self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
         self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
 
@@ -277,21 +279,19 @@ class Candidates:
     def _saying(
         self, rows: Sequence[Mapping[str, Any]], phrases: Sequence[Phrase]
     ) -> list[Mapping[str, Any]]:
-        """Those of the entries in which all of the phrases stand, or in names of their document."""
+        """Those entries in which all of the phrases stand, or in names of their document."""
         ids = {r["document_id"] for r in rows if not self._stand(r["text"]).issuperset(phrases)}
         named = self._tx.execute(statements.NAMED, (list(ids),)) if ids else ()
-        names = {
-            (r["document_id"], r["hash"]): (r["title"] or "", r["blob_name"] or "") for r in named
-        }
+        names = {(r["document_id"], r["hash"]): (r["title"], r["blob_name"]) for r in named}
 
         def says(row: Mapping[str, Any]) -> bool:
-            texts = (row["text"], *names.get((row["document_id"], row["hash"]), ()))
+            given = names.get((row["document_id"], row["hash"]), ())
+            texts = [row["text"], *(name for name in given if name)]
             return set[Phrase]().union(*map(self._stand, texts)).issuperset(phrases)
 
         return [row for row in rows if says(row)]
 
     def _stand(self, text: str) -> set[Phrase]:
-        """Which phrases stand in a text."""
         if text not in self._stood:
             self._stood[text] = self._standing.of(text)
         return self._stood[text]
@@ -308,7 +308,7 @@ class Candidates:
             way = self._better(way, rows)
         # So that further documents come, each has a share; the best passages stay nevertheless.
         places = {(row["document_id"], row["hash"]): row for row in [*best, *rows]}
-        return self._ranked(list(places.values()))
+        return self._ranked([places[one] for one in places if one in (self._said or places)])
 
     def _walks(self) -> bool:
         visits = self._visits()

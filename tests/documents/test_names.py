@@ -123,7 +123,9 @@ def test_a_phrase_is_looked_for_in_names_as_well(app: App, tenant: Tenant) -> No
 
     def said(query: str) -> list[tuple[str, int]]:
         read = phrases.read(query)
-        asked = Query(read.text, None, phrases=read.phrases, excluded=read.excluded)
+        assert app.embedder is not None
+        vector = app.embedder.embed([read.text], query=True)[0]
+        asked = Query(read.text, vector, phrases=read.phrases, excluded=read.excluded)
         with app.db.begin() as tx:
             hits = hybrid.search(tx, tenant, asked)
         return [(hit.document.id, one.position) for hit in hits for one in hit.chunks]
@@ -140,6 +142,12 @@ def test_a_phrase_is_looked_for_in_names_as_well(app: App, tenant: Tenant) -> No
         assert not said(query), "a name ends where another, or the text, begins"
     assert {of for of, _ in said('plan -"party plan"')} == {other}
     assert {of for of, _ in said('plan -"annual report"')} == {id}
+    # Its first passage is that of the other, which has the phrase in its name.
+    same = upload(app, tenant, "b.md", f"{TEXT}\n\n{'Geese fly. ' * 400}A party plan.", "three")
+    upload(app, tenant, "party plan.md", f"{TEXT}\n\n{'Geese fly. ' * 400}")
+    places = set(said('"party plan"'))
+    assert (id, 0) in places
+    assert (same, 0) not in places
 
 
 @pytest.mark.parametrize(
