@@ -506,12 +506,15 @@ class Parts:
     """neighbouring words of the query next to each other"""
     conversation: float = 0.0
     """words of the query in the best passages of the same conversation"""
+    name: float = 0.0
+    """the query is the name of the document"""
     judge: float = 0.0
     """how far the reranker moved it, 0 if it was not asked"""
 
     @property
     def order(self) -> float:
-        return self.words + self.meaning + self.window + self.pairs + self.conversation
+        hints = self.words + self.meaning + self.window + self.pairs
+        return hints + self.conversation + self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,6 +265,7 @@ PARTS = {
     "Pairs": "Neighbouring words of the query next to each other",
 }
 CONVERSATION = "Words of the query in the best passages of the same conversation"
+NAME = "The query is the title of the document, or the name of its file"
 JUDGE = "What the reranker says, as far as it goes with the order of the search"
 TELLING = 0.1
 """A part that lifts or lowers a passage by less is not worth a word."""
@@ -289,7 +290,8 @@ class HitPassage:
             PARTS.items(), (parts.words, parts.meaning, parts.window, parts.pairs), strict=True
         )
         talk = [("Conversation", parts.conversation, CONVERSATION)] if parts.conversation else []
-        return [*((name, lift, hint) for (name, hint), lift in found), *talk, *judge]
+        called = [("Name", parts.name, NAME)] if parts.name else []
+        return [*((name, lift, hint) for (name, hint), lift in found), *talk, *called, *judge]
 
     @property
     def why(self) -> str:

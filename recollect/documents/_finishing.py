@@ -144,7 +144,8 @@ def finish(
     assert done is not None
     if done["status"] == Status.QUEUED:
         db.notify(tx)
-    if chunks and not (_is_first(claim) and done["title"] == extracted.title):
+    whole = _is_first(claim) and any(entry.hash == chunks[0].hash for entry in entries)
+    if chunks and not (whole and done["title"] == extracted.title):
         hashes = [chunks[0].hash, *([] if first is None else [first])]
         delta.update(_named(tx, claim, row["scope"], done["title"], hashes))
     # Last, since these rows are shared by all documents of the organisation.

@@ -2,8 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+from unicodedata import combining, normalize
 
 from recollect.db import Tx, tenancy
 from recollect.errors import (
@@ -57,6 +59,11 @@ NEWEST = (
 writes back in a row loses nothing"""
 ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
+_SUFFIX = re.compile(r"(?<=.)\.(?=[0-9]*[a-z])[a-z0-9]{1,10}$", re.IGNORECASE | re.ASCII)
+"""of a file's name, as `.pdf` or `.7z`; the `.3` of `v1.2.3` is none"""
+_JOINED = re.compile(r"\w+(?:[-./:@]\w+)*+")
+_BETWEEN = re.compile(r"[\W_]+")
+_APART = re.compile(r"[^\w+#]+|_+")
 _ADDRESS = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 REACH = tenancy.with_any("d.container_tags", "d.org_id") + " and d.gone_at is null"
 """what a tenant may touch: not what is gone, though its rows may still be there (`sweep`)"""
@@ -136,9 +143,40 @@ def content_of(row: Mapping[str, Any]) -> Content:
 
 def names(title: str | None, file: str | None, text: str) -> str:
     """By what the first passage of a document is found beside its text: its title and the name of
-    its file, a line each, unless they stand in the text (docs/decisions/0054)."""
-    named = dict.fromkeys(name for name in (title, file) if name)
-    return "\n".join(name for name in named if not _stands(name, text))
+    its file, a line each, unless they stand in the text, and `_shortened` (docs/decisions/0054)."""
+    given = list(dict.fromkeys(name for name in (title, file) if name))
+    named = [name for name in given if not _stands(name, text)]
+    return "\n".join([*named, *dict.fromkeys(form for name in given for form in _shortened(name))])
+
+
+def is_called(asked: str, title: str | None, file: str | None) -> bool:
+    """Whether a query is the whole title of a document, or name of its file, with its suffixes or
+    without: capitals, accents and what stands between words do not count."""
+    key = _words(asked)
+    return bool(key) and any(key in _whole(name) for name in (title, file) if name)
+
+
+@lru_cache(maxsize=4_096)
+def _whole(name: str) -> frozenset[tuple[str, ...]]:
+    shorter = _SUFFIX.sub("", name)
+    return frozenset(map(_words, (name, shorter, _SUFFIX.sub("", shorter))))
+
+
+@lru_cache(maxsize=1_024)
+def _words(name: str) -> tuple[str, ...]:
+    plain = "".join(one for one in normalize("NFKD", name.casefold()) if not combining(one))
+    return tuple(word for word in _APART.split(plain) if word)
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """As what else a search may look for it: `IMG_2034` for `IMG_2034.jpeg`, which is another word
+    of the index as a whole; and what is longer than words are read, in parts."""
+    joined = _JOINED.findall(normalize("NFC", name))
+    if any(len(one) > terms.LONGEST_WORD for one in joined):
+        yield " ".join(_BETWEEN.split(name)).strip()
+    last = joined[-1] if joined else ""
+    while (last := _SUFFIX.sub("", shorter := last)) != shorter and _BETWEEN.search(last):
+        yield last
 
 
 def _stands(name: str, text: str) -> bool:

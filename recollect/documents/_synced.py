@@ -107,7 +107,7 @@ def put(
     ).rowcount
     if row["differs"]:
         accept(tx, known, content, revive=False)
-    elif moved:
+    if moved:  # at once: its content may be long in coming, or fail
         count(tx, org, rename(tx, org, known))
     return known, bool(row["differs"] or moved or not same)
 

@@ -176,7 +176,9 @@ def _worked(app: App, claim: Claim, clock: "Stopwatch", spool: IO[bytes]) -> Cha
         known = _known(app, claim)
         fresh = list({c.hash: c for c in chunks if c.hash not in known}.values())
         last: list[Entry] = []
-        named = with_names(claim.content, extracted, chunks, fresh)
+        # What a worker that dies has stashed may be the first no more: `finish` names it.
+        whole = chunks if len(fresh) <= BATCH else ()
+        named = with_names(claim.content, extracted, whole, fresh)
         with closing(_entries(app, claim, named)) as batches:
             for last, more in batches:
                 if more:

@@ -31,13 +31,6 @@ from recollect.index.phrases import Phrase, PhraseStanding
 from recollect.model import DocumentId, HitChunk, Tenant
 from recollect.search import ranking, statements
 
-# A scan of all tenants' entries is never best, but looks cheap to the planner, which does not know
-# how long it takes to compare arrays, nor that the index mostly is in memory. Each session has the
-# last two anyway, but not on the workers of Citus.
-SETTINGS = sql.SQL(
-    "set local enable_seqscan = off; set local random_page_cost = 1.1;"
-    " set local hnsw.iterative_scan = relaxed_order; set local jit = off; "
-)
 EXACT_UP_TO = 10_000
 """Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
 VISIT = 20
@@ -142,7 +135,7 @@ class Candidates:
 
     def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
         self._tx, self._query = tx, query
-        self._model = vector_index.sought(tx, "entries", query.vector, SETTINGS)
+        self._model = vector_index.sought(tx, "entries", query.vector, statements.SETTINGS)
         self._column = self._model.column
         self._condition, self._parameters = documents.condition(
             tenant,
@@ -188,6 +181,7 @@ class Candidates:
         )
         self._standing = PhraseStanding([*query.phrases, *query.excluded])
         self._stood: dict[str, set[Phrase]] = {}
+        self._said: set[tuple[str, bytes]] | None = None
         readings = sum(_of_several(one) for one in query.excluded)
         readings += any(_of_several(one) for one in query.phrases)
         self._most = READ // max(readings, 1)
@@ -235,13 +229,13 @@ class Candidates:
             self._holding = held
             self._condition = _both(self._condition, statements.OF_HOLDING.format(held=held))
             return
-        rows = self._read_holding(held, self._most)
-        found = [row for row in rows if self._stand(row).issuperset(phrases)]
+        found = self._saying(self._read_holding(held, self._most), phrases)
+        self._said = {(row["document_id"], row["hash"]) for row in found}
         self._parameters |= {
-            "held_in": list({row["document_id"] for row in found}),
-            "held_by": list({row["hash"] for row in found}),
+            "held_in": list({id for id, _ in self._said}),
+            "held_by": list({hash for _, hash in self._said}),
         }
-        # Entries of one hash have one text. Two arrays are looked up, pairs would be gone through.
+        # Two arrays are looked up, pairs would be gone through: `find` does, for names differ.
         self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
         self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
 
@@ -250,7 +244,7 @@ class Candidates:
         held = self._held(tenant, phrase.words, name)
         rows = self._read_holding(held, self._most + 1)
         if len(rows) <= self._most:
-            found = {row["document_id"] for row in rows if phrase in self._stand(row)}
+            found = {row["document_id"] for row in self._saying(rows, [phrase])}
             self._parameters[name] = list(found)
             condition = sql.SQL("d.id <> all({}::text[])").format(sql.Placeholder(name))
         else:  # words so common that to read all that hold them would take too long
@@ -282,9 +276,22 @@ class Candidates:
         )
         return self._tx.execute(statement, {**self._parameters, "most": most}).fetchall()
 
-    def _stand(self, row: Mapping[str, Any]) -> set[Phrase]:
-        """Which phrases stand in an entry."""
-        text = row["text"]
+    def _saying(
+        self, rows: Sequence[Mapping[str, Any]], phrases: Sequence[Phrase]
+    ) -> list[Mapping[str, Any]]:
+        """Those entries in which all of the phrases stand, or in names of their document."""
+        ids = {r["document_id"] for r in rows if not self._stand(r["text"]).issuperset(phrases)}
+        named = self._tx.execute(statements.NAMED, (list(ids),)) if ids else ()
+        names = {(r["document_id"], r["hash"]): (r["title"], r["blob_name"]) for r in named}
+
+        def says(row: Mapping[str, Any]) -> bool:
+            given = names.get((row["document_id"], row["hash"]), ())
+            texts = [row["text"], *(name for name in given if name)]
+            return set[Phrase]().union(*map(self._stand, texts)).issuperset(phrases)
+
+        return [row for row in rows if says(row)]
+
+    def _stand(self, text: str) -> set[Phrase]:
         if text not in self._stood:
             self._stood[text] = self._standing.of(text)
         return self._stood[text]
@@ -301,7 +308,8 @@ class Candidates:
             way = self._better(way, rows)
         # So that further documents come, each has a share; the best passages stay nevertheless.
         places = {(row["document_id"], row["hash"]): row for row in [*best, *rows]}
-        return self._ranked(list(places.values()))
+        said = places if self._said is None else self._said
+        return self._ranked([row for place, row in places.items() if place in said])
 
     def _walks(self) -> bool:
         visits = self._visits()
@@ -433,6 +441,8 @@ class Candidates:
                 row["points"],
                 row["similarity"],
                 row["document_id"] if "message" in row["place"] else None,
+                row["position"] == 0
+                and documents.is_called(self._query.text, row["title"], row["blob_name"]),
             )
             for row in rows
         ]

@@ -36,6 +36,9 @@ WORDS_WEIGHT = 1.0
 WINDOW_WEIGHT = 0.6
 PAIRS_WEIGHT = 0.4
 CONVERSATION_WEIGHT = 0.4
+NAME_WEIGHT = 6.0
+"""What is called as the query stands before what holds all of its words: `notes.txt` before
+`engine_notes.txt`."""
 TOGETHER = 3
 """Passages of a conversation that speak for each of its passages: the best by words."""
 MODEL_WEIGHTS = {"local:multilingual-e5-small-q4": 1.0, "local:all-MiniLM-L6-v2": 0.6}
@@ -101,6 +104,8 @@ class Found:
     similarity: float | None
     conversation: str | None = None
     """which one it is a passage of"""
+    called: bool = False
+    """whether the query is a name of its document"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +186,15 @@ def rank(wanted: Wanted, found: Sequence[Found], *, model: str) -> list[Standing
     ]
     lifted = [[factor * score for score in _standardised(scores)] for factor, scores in sides]
     lifted.append([CONVERSATION_WEIGHT * score for score in _conversations(found)])
+    lifted.append([NAME_WEIGHT * one.called for one in found])
+    known = relevance(None, 1.0, model)
+    """of what is called so, whatever its text means"""
     return [
-        Standing(Parts(*parts), relevance(one.similarity, seen.share, model), seen.share)
+        Standing(
+            Parts(*parts),
+            max(relevance(one.similarity, seen.share, model), known * one.called),
+            seen.share,
+        )
         for one, seen, parts in zip(found, read, zip(*lifted, strict=True), strict=True)
     ]
 
@@ -232,7 +244,7 @@ def _centred(scores: Sequence[float]) -> list[float]:
 
 def mean(parts: Sequence[Parts], count: int) -> Parts:
     """Of `count` searches; one that did not find the chunk lifts it by nothing."""
-    names = ("words", "meaning", "window", "pairs", "conversation")
+    names = ("words", "meaning", "window", "pairs", "conversation", "name")
     return Parts(*(sum(getattr(one, name) for one in parts) / count for name in names))
 
 

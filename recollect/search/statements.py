@@ -2,6 +2,13 @@
 
 from psycopg import sql
 
+# A scan of all tenants' entries is never best, but looks cheap to the planner, which does not know
+# how long it takes to compare arrays, nor that the index mostly is in memory. Each session has the
+# last two anyway, but not on the workers of Citus.
+SETTINGS = sql.SQL(
+    "set local enable_seqscan = off; set local random_page_cost = 1.1;"
+    " set local hnsw.iterative_scan = relaxed_order; set local jit = off; "
+)
 PUBLISHED = sql.SQL(
     # What is stashed belongs to a document that is queued or being processed.
     "(d.settled or exists (select from chunks c where c.document_id = d.id and c.hash = {}))"
@@ -121,6 +128,11 @@ HOLDING = sql.SQL(
     "select e.document_id, e.hash, e.text from entries e join facets d on d.id = e.document_id"
     " where {held} and {condition} and {published}"
     " order by e.weights <#> %(words)s, e.hash limit %(most)s"
+)
+NAMED = (
+    "with first as materialized (select document_id, hash from chunks"
+    "  where document_id = any(%s) and position = 0)"
+    " select f.*, d.title, d.blob_name from first f join documents d on d.id = f.document_id"
 )
 # Entries by themselves, so that the index of their terms can find the documents.
 OF_HOLDING = sql.SQL("d.id in (select e.document_id from entries e where {held})")

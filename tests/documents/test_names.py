@@ -1,6 +1,7 @@
 """A document is found by its title and by the name of its file, as they are now."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from recollect import documents
 from recollect.app import App
 from recollect.documents import DocumentChange, SyncedDocument
-from recollect.index import terms
+from recollect.index import phrases, terms
 from recollect.ingest import intake, notes, pipeline
 from recollect.ingest.intake import Labels, Sent
 from recollect.model import Changed, Claim, ConnectionId, DocumentId, Tenant, random_id
@@ -17,6 +18,7 @@ from recollect.orgs import settings
 from recollect.search import hybrid
 from recollect.search.candidates import Query
 from recollect.worker.processing import drain
+from tests.worker.test_worker import DyingEmbedder, Killed
 
 TEXT = "The heron waits at the pond. It is patient."
 
@@ -34,11 +36,15 @@ def sound(app: App, tenant: Tenant) -> Iterator[None]:
 
 
 def upload(app: App, tenant: Tenant, name: str, text: str, custom_id: str = "one") -> DocumentId:
-    labels = Labels(tags=["files"], custom_id=custom_id)
-    sent = Sent(BytesIO(text.encode()), name, None)
-    id = intake.take_file(app, tenant, labels, sent).id
+    id = take(app, tenant, name, text, custom_id)
     drain(app)
     return id
+
+
+def take(app: App, tenant: Tenant, name: str, text: str, custom_id: str = "one") -> DocumentId:
+    labels = Labels(tags=["files"], custom_id=custom_id)
+    sent = Sent(BytesIO(text.encode()), name, None)
+    return intake.take_file(app, tenant, labels, sent).id
 
 
 def found(app: App, tenant: Tenant, words: str) -> set[str]:
@@ -64,6 +70,84 @@ def test_a_file_is_found_by_its_name_and_it_is_relevant(app: App, tenant: Tenant
         (hit,) = hybrid.search(tx, tenant, Query("settings.toml", None))
     assert hit.chunks[0].is_relevant
     assert hit.chunks[0].text == TEXT, "the passage is shown as it is"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("IMG_2034.HEIC.txt", ["IMG_2034.HEIC", "img_2034"]),
+        ("meeting-notes_2025w14.md", ["meeting-notes_2025w14", "MEETING-NOTES_2025W14.MD"]),
+        ("straße_plan.txt", ["STRASSE_PLAN", "strasse plan"]),
+        ("v1.2.3.md", ["v1.2.3", "V1.2.3.md"]),
+        (
+            "2024-03-17_Protokoll_Mitgliederversammlung_Musikverein_Musterstadt_final_v2.txt",
+            ["Mitgliederversammlung", "Protokoll Musikverein", "Musterstadt final"],
+        ),
+    ],
+)
+def test_a_name_is_found_without_its_suffix_and_in_parts_and_is_relevant(
+    app: App, tenant: Tenant, name: str, asked: list[str]
+) -> None:
+    """What is joined is a word of the index as a whole, which its suffix is a part of."""
+    id = upload(app, tenant, name, TEXT)
+    upload(app, tenant, "other.md", "Storks nest on chimneys. Geese fly.", "two")
+    for words in asked:
+        with app.db.begin() as tx:
+            hits = hybrid.search(tx, tenant, Query(words, None))
+        assert hits[0].document.id == id, words
+        assert hits[0].chunks[0].is_relevant, words
+
+
+def test_what_is_called_as_the_query_comes_first(app: App, tenant: Tenant) -> None:
+    texts = (TEXT, "Notes, notes and more notes.txt: all of them notes.", "Storks. " * 200)
+    names = ("engine_notes.txt", "notes_of_notes.txt", "notes.txt")
+    ids = [upload(app, tenant, name, text, name) for name, text in zip(names, texts, strict=True)]
+    for number in range(4):
+        upload(app, tenant, f"notes {number}.txt", f"Notes of day {number}.", str(number))
+    titled = upload(app, tenant, "long.md", "Of many things. " * 99, "long")
+    upload(app, tenant, "primer.md", "C++ primer: C++ explained.", "primer")
+    intake.change(app, tenant, titled, DocumentChange(title="C++"))
+
+    for words, id in (("notes.txt", ids[2]), ("NOTES", ids[2]), ("c++", titled)):
+        with app.db.begin() as tx:
+            best = hybrid.search(tx, tenant, Query(words, None))[0]
+        assert (best.document.id, best.chunks[0].is_relevant) == (id, True), words
+        assert best.chunks[0].parts.name > 0
+
+
+def test_a_phrase_is_looked_for_in_names_as_well(app: App, tenant: Tenant) -> None:
+    id = upload(app, tenant, "party plan.md", TEXT)
+    long = "\n\n".join(f"Part {n}. " + "The stork builds. " * 99 for n in range(3))
+    other = upload(app, tenant, "parseInvoice.py", long + " The plan of a party.", "two")
+    intake.change(app, tenant, other, DocumentChange(title="Annual report of birds"))
+
+    def said(query: str) -> list[tuple[str, int]]:
+        read = phrases.read(query)
+        assert app.embedder is not None
+        vector = app.embedder.embed([read.text], query=True)[0]
+        asked = Query(read.text, vector, phrases=read.phrases, excluded=read.excluded)
+        with app.db.begin() as tx:
+            hits = hybrid.search(tx, tenant, asked)
+        return [(hit.document.id, one.position) for hit in hits for one in hit.chunks]
+
+    for query in ('"party plan"', '"party plan.md" heron', '"the heron waits" "party plan"'):
+        assert said(query) == [(id, 0)], query
+    for query in (
+        '"annual report of birds"',
+        '"parseInvoice.py"',
+        '"annual report" "stork builds"',
+    ):
+        assert said(query) == [(other, 0)], query
+    for query in ('"plan md heron"', '"birds parseInvoice"', '"plan party"'):
+        assert not said(query), "a name ends where another, or the text, begins"
+    assert {of for of, _ in said('plan -"party plan"')} == {other}
+    assert {of for of, _ in said('plan -"annual report"')} == {id}
+    # Its first passage is that of the other, which has the phrase in its name.
+    same = upload(app, tenant, "b.md", f"{TEXT}\n\n{'Geese fly. ' * 400}A party plan.", "three")
+    upload(app, tenant, "party plan.md", f"{TEXT}\n\n{'Geese fly. ' * 400}")
+    places = set(said('"party plan"'))
+    assert (id, 0) in places
+    assert (same, 0) not in places
 
 
 @pytest.mark.parametrize(
@@ -101,16 +185,37 @@ def test_the_names_go_to_the_passage_that_is_the_first_now(app: App, tenant: Ten
         hits = hybrid.search(tx, tenant, Query("birds", None))
         numbers = set(terms.numbers(tenant.id, terms.query_words("birds")[0]))
         rows = tx.execute("select terms from entries where document_id = %s", (id,)).fetchall()
-    assert [chunk.position for chunk in hits[0].chunks] == [0]
+    assert [one.position for one in hits[0].chunks] == [0]
     assert sum(not numbers.isdisjoint(row["terms"]) for row in rows) == 1
+
+
+def test_a_killed_worker_leaves_no_names_on_what_is_the_first_no_more(
+    app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it stashed of a large document, others take up, though the content is another one."""
+    monkeypatch.setattr("recollect.ingest.pipeline.BATCH", 2)
+    long = "\n\n".join(f"Part {n}. " + "The stork builds and builds. " * 60 for n in range(4))
+    id = take(app, tenant, "birds.md", long)
+    with pytest.raises(Killed):
+        pipeline.process(replace(app, embedder=DyingEmbedder(after=2)), claim(app))
+    with app.db.begin() as tx:
+        tx.execute("update documents set due_at = now() where id = %s", (id,))
+        assert tx.execute("select 1 from entries where document_id = %s", (id,)).fetchone()
+    take(app, tenant, "geese.md", "Geese come first. " * 90 + "\n\n" + long)
+    drain(app)
+
+    assert (found(app, tenant, "geese"), found(app, tenant, "birds")) == ({id}, set())
+    first = take(app, tenant, "ducks.md", long.replace("stork", "duck"), "two")
+    drain(app)
+    assert found(app, tenant, "ducks.md") >= {first}, "what is stashed whole gets its names"
 
 
 def test_a_title_that_came_while_it_was_worked_stays_and_is_found(app: App, tenant: Tenant) -> None:
     connection = ConnectionId(random_id())
 
-    def put(title: str, known: DocumentId | None) -> DocumentId:
+    def put(title: str, known: DocumentId | None, version: str = "1") -> DocumentId:
         synced = SyncedDocument(
-            connection, "1", "drive", "1", "text", ["files"], title, None, {}, text=TEXT
+            connection, "1", "drive", version, "text", ["files"], title, None, {}, text=TEXT
         )
         with app.db.begin() as tx:
             return DocumentId(documents.put(tx, tenant.id, synced, known)[0])
@@ -130,6 +235,8 @@ def test_a_title_that_came_while_it_was_worked_stays_and_is_found(app: App, tena
     assert not found(app, tenant, "draft")
     put("Agreement", id)
     assert (found(app, tenant, "agreement"), found(app, tenant, "contract")) == ({id}, set())
+    put("Settlement", id, version="2")
+    assert (found(app, tenant, "settlement"), found(app, tenant, "agreement")) == ({id}, set())
 
 
 def test_older_texts_keep_the_title_of_their_time(app: App, tenant: Tenant) -> None:
@@ -163,4 +270,4 @@ def test_notes_that_share_their_first_passage_keep_their_own_titles(
     with app.db.begin() as tx:
         hits = hybrid.search(tx, tenant, Query("orchards", None))
     assert [hit.document.title for hit in hits] == ["user: Orchards in spring?"]
-    assert 0 in [chunk.position for chunk in hits[0].chunks]
+    assert 0 in [one.position for one in hits[0].chunks]
