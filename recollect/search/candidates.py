@@ -235,8 +235,10 @@ class Candidates:
             "held_by": list({row["hash"] for row in found}),
         }
         # Entries of one hash have one text. Two arrays are looked up, pairs would be gone through.
+        # `any` of thousands of documents would be sorted anew for each row that it is asked of.
         self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
-        self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
+        held_in = sql.SQL("d.id in (select unnest(%(held_in)s::text[]))")
+        self._condition = _both(self._condition, held_in)
 
     def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:
         """Narrow to the documents that do not hold the phrase, which is of several words."""
