@@ -154,7 +154,7 @@ READ_ONLY = "database_read_only"
 DATABASE_AWAY = "the database does not answer"
 """What clients are told of a DatabaseAway: its own message may name hosts and roles."""
 NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
-NO_ROOM_LEFT = "the disk is full: nothing can be stored until there is room"
+NO_ROOM_LEFT = "the disk is full: this cannot be stored until there is room"
 
 
 class Contended(Unavailable):

@@ -1246,6 +1246,12 @@ CREATE UNLOGGED TABLE public.watchers (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
+CREATE TABLE public.word_refresh (
+    relation text NOT NULL,
+    version integer DEFAULT 0 NOT NULL,
+    after text DEFAULT ''::text NOT NULL,
+    CONSTRAINT word_refresh_relation_check CHECK ((relation = ANY (ARRAY['documents'::text, 'memories'::text])))
+);
 CREATE VIEW public_as_of.chunks AS
  SELECT document_id,
     "position",
@@ -1493,6 +1499,8 @@ ALTER TABLE ONLY public.versions
     ADD CONSTRAINT versions_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.watchers
     ADD CONSTRAINT watchers_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.word_refresh
+    ADD CONSTRAINT word_refresh_pkey PRIMARY KEY (relation);
 CREATE INDEX assistant_tokens_assistant ON public.assistant_tokens USING btree (assistant_id);
 CREATE INDEX assistant_tokens_expiry ON public.assistant_tokens USING btree (expires_at);
 CREATE INDEX assistants_client ON public.assistants USING btree (client_id);

@@ -87,7 +87,7 @@ def http_error(request: Request, error: Exception) -> Response:
         return unavailable(request, Unavailable(told, code=code))
     path = request.url.path
     if error.status_code == 404:
-        near = _nearest(path, request.app.state.paths)
+        near = _without_slash(request) or _nearest(path, request.app.state.paths)
         hint = f"; do you mean {near}?" if near else "; see /docs for what there is"
         details = f"there is no {request.method} {path}{hint}"
         return answer(request, 404, "Not found", details)
@@ -161,6 +161,14 @@ def _methods(request: Request) -> str:
         for method in route.methods or ()
     }
     return ", ".join(sorted(found))
+
+
+def _without_slash(request: Request) -> str | None:
+    """The path without the slash at its end, if that is one."""
+    path = request.scope["path"].rstrip("/")
+    asked = {**request.scope, "path": path}
+    known = (route for route in request.app.routes if isinstance(route, Route))
+    return path if any(route.matches(asked)[0] is not Match.NONE for route in known) else None
 
 
 def _nearest(path: str, known: Iterable[str]) -> str | None:

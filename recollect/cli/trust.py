@@ -114,7 +114,8 @@ def receipt(id: str, as_json: AsJson = False) -> None:
         for name, value in _shown(one).items():
             typer.echo(f"{name:10}{shown(value) or '-'}")
     if not found:
-        fail(f"nothing was deleted under the id {id}")
+        listed = "recollect audit --action documents.deleted"
+        fail(f"nothing was deleted under the id {id}; it takes no customId. See `{listed}`")
 
 
 def _shown(one: Receipt) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 import pgvector.psycopg
 import psycopg
 from psycopg import sql
+from psycopg.abc import Params, Query
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
@@ -24,6 +25,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from recollect import log, loop
 from recollect.db import blockers, citus
 from recollect.db.faults import first_line, judged, judging, why_away
+from recollect.db.notices import NoticeListener
 from recollect.db.server_check import check_pooler, check_server, have_vectors, permitted
 from recollect.db.sessions import CONNECT_TIMEOUT, PooledSession, bound, connect, line, settle
 from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
@@ -44,23 +46,36 @@ class Tx(PooledSession):
         self.execute("set local statement_timeout = 0")
         self.bound(None)
 
+    def plan_for_any(self, more: sql.SQL | sql.Composed) -> psycopg.Cursor[DictRow]:
+        """Begin with statements that `execute_planned` is to execute. What has no parameters can go
+        along, for one way to the server less; its answers come after an empty one."""
+        found = super().execute(sql.SQL("set local plan_cache_mode = force_generic_plan;") + more)
+        self.__dict__["execute"] = self._execute_for_these
+        return found
+
+    def _execute_for_these(
+        self, query: Query, params: Params | None = None, **how: Any
+    ) -> psycopg.Cursor[DictRow]:
+        """`execute`, of a statement that is to be planned for its parameters again."""
+        del self.__dict__["execute"]
+        self.execute("set local plan_cache_mode = auto")
+        return self.execute(cast("Any", query), params, **how)
+
     def execute_planned(
-        self, statement: sql.Composed, parameters: Mapping[str, object]
+        self, statement: sql.SQL | sql.Composed, parameters: Mapping[str, object]
     ) -> psycopg.Cursor[DictRow]:
         """Execute a statement with a plan for any parameters, which this connection makes once.
 
-        For a long statement that is best executed in one way whatever its parameters: to plan it
-        takes as long as to execute it (docs/decisions/0048).
+        For a statement that is best executed in one way whatever its parameters: to plan it may
+        take as long as to execute it (docs/decisions/0048).
         """
-        self.execute("set local plan_cache_mode = force_generic_plan")
+        if "execute" not in self.__dict__:
+            self.plan_for_any(sql.SQL(""))
         self.prepare_threshold = sys.maxsize  # None would forbid it, for this statement, too
         try:
-            found = self.execute(statement, parameters, prepare=True)
+            return super().execute(statement, parameters, prepare=True)
         finally:
             self.prepare_threshold = None
-        # Else it held for all that follows in the transaction. A failure ends it, too.
-        self.execute("set local plan_cache_mode = auto")
-        return found
 
 
 Answer = TypeVar("Answer")
@@ -273,7 +288,7 @@ class Database:
                 if not tx.closed:
                     _quietly(tx, "rollback")
                 raise
-            tx.execute("commit")
+            Tx.execute(tx, "commit")
             if tx.made_due:
                 self._wake(tx)
         except psycopg.Error as error:
@@ -285,6 +300,7 @@ class Database:
             raise raised from error
         finally:
             tx.made_due = False
+            tx.__dict__.pop("execute", None)
             self._pool.putconn(tx)
 
     @contextmanager
@@ -352,7 +368,7 @@ class Database:
         with self.begin() as tx:
             tx.execute("select 1")
 
-    def listen(self) -> "NoticeListener":
+    def listen(self) -> NoticeListener:
         """A connection of its own that hears `notify`; the caller closes it."""
         with judging():
             connection = connect(psycopg.Connection, self.url)
@@ -417,24 +433,6 @@ class Database:
                     raise DatabaseAway(f"{DATABASE_AWAY}{why}") from error
             except PoolClosed as error:
                 raise judged(error) from error
-
-
-class NoticeListener:
-    """Waits for `notify`; lost notices cost seconds, never work, since waiters look anyway."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-
-    def wait(self, timeout: timedelta) -> bool:
-        """Whether something became due within the time; raises Unavailable."""
-        heard = False
-        with judging():
-            for _ in self._connection.notifies(timeout=timeout.total_seconds(), stop_after=1):
-                heard = True
-        return heard
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def versions(tx: Tx) -> tuple[str, str]:
@@ -590,7 +588,7 @@ def scripts() -> list[tuple[str, bytes]]:
 
 def _quietly(tx: Tx, statement: str) -> None:
     try:
-        tx.execute(cast("Any", statement))
+        Tx.execute(tx, cast("Any", statement))
     except psycopg.Error as error:
         LOG.debug("not done", statement=statement, error=first_line(error))
         tx.close()

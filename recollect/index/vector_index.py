@@ -84,16 +84,16 @@ class Index:
         """The slot that is not searched."""
         return "b" if self.used.slot == "a" else "a"
 
-    def searched(self, vector: NDArray[np.float32] | None) -> sql.Identifier:
-        """The column to compare a query's vector with: that of the model which made it.
+    def searched(self, vector: NDArray[np.float32] | None) -> Kept:
+        """The model which made a query's vector, with whose column it is compared.
 
         A process that has not heard of a flip asks with the other model, which has all vectors,
         too. Raises Unavailable when the index has none of that model any more.
         """
         if not isinstance(vector, ModelVectors) or vector.model == self.used.name:
-            return self.used.column
+            return self.used
         if self.other and self.phase in ("kept", "returned") and vector.model == self.other.name:
-            return self.other.column
+            return self.other
         raise Unavailable(f"the index is not of {vector.model} any more; ask again")
 
 
@@ -144,29 +144,28 @@ def read(tx: Tx) -> Index | None:
     return _index(tx.execute("select * from index_settings").fetchone())
 
 
-def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> sql.Identifier:
-    """The column to compare a query's vector with; it stays until this transaction ends.
+def sought(
+    tx: Tx,
+    relation: Relation,
+    vector: NDArray[np.float32] | None,
+    settings: sql.SQL | None = None,
+) -> Kept:
+    """The model with whose vectors to compare a query's; they stay until this transaction ends.
 
+    `settings`, of this transaction, go along, and the search by `tx.execute_planned` can begin.
     Raises Unavailable, see `Index.searched`.
     """
-    if vector is None:
-        return sql.Identifier(COLUMNS["a"])
     # Naming the table locks it, before the row is read: so nobody empties the column meanwhile.
-    tx.execute(sql.SQL("select from {} where false").format(sql.Identifier(relation)))
-    return (read(tx) or UNBOUND).searched(vector)
+    look = sql.SQL("select from {} where false; select * from index_settings").format(
+        sql.Identifier(relation)
+    )
+    found = tx.execute(look) if settings is None else tx.plan_for_any(settings + look)
+    return (_index(found.set_result(-1).fetchone()) or UNBOUND).searched(vector)
 
 
 def made_by(vector: NDArray[np.float32] | None) -> str:
     """The name of the model that made a vector; empty for a vector that does not carry one."""
     return vector.model if isinstance(vector, ModelVectors) else ""
-
-
-def maker(tx: Tx, vector: NDArray[np.float32] | None) -> str:
-    """The name of the model that made a vector; that of the index if the vector does not know."""
-    if isinstance(vector, ModelVectors):
-        return vector.model
-    index = None if vector is None else read(tx)
-    return "" if index is None else index.used.name
 
 
 def hold(tx: Tx) -> Index:

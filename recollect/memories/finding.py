@@ -176,7 +176,7 @@ def compare(
     words = terms.idf(groups, counted, counted[None])
     if not counted[None] or (not words and vector is None):
         return []
-    column = vector_index.sought(tx, "memories", vector)
+    column = vector_index.sought(tx, "memories", vector).column
     rows = tx.execute(
         _FUSED.format(
             lexical=_LEXICAL.format(condition=condition) if words else _NO_WORDS,
@@ -221,7 +221,7 @@ def every(
     parameters |= {"numbers": sorted({number for group in groups for number in group})}
     counted = _counted(tx, condition, parameters)
     rarity = terms.rarities(groups, counted, counted[None])
-    cosine = _cosine(vector, vector_index.sought(tx, "memories", vector))
+    cosine = _cosine(vector, vector_index.sought(tx, "memories", vector).column)
     known = {frozenset[int](): (0.0, 0.0)}  # most hold the same few words
     found = list[NamedStanding]()
     # The server hands them over some at a time.

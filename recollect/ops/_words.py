@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 from pgvector import SparseVector
 
+from recollect import documents
 from recollect.db import Database, Tx
+from recollect.index import terms
 from recollect.index.vector_index import Index
 
 WORDS_COMPARED = 20_000
@@ -35,11 +37,32 @@ class WordSample:
         size = min(1 << 16, (WORDS_COMPARED << 16) // max(row["n"], 1))
         return cls(random.randrange(1 << 16), size)  # noqa: S311 # no secret
 
+    @classmethod
+    def whole(cls) -> Self:
+        return cls(0, 1 << 16)
+
     def rest(self) -> "WordSample":
         return WordSample((self.first + self.size) % (1 << 16), (1 << 16) - self.size)
 
     def holds(self, hash: bytes) -> bool:
         return (int.from_bytes(hash[:2]) - self.first) % (1 << 16) < self.size
+
+
+def few_documents(tx: Tx, after: str, most: int, chunks: int) -> list[dict[str, Any]]:
+    """The next documents by their ids: so many at most, or fewer with about so many chunks.
+
+    What a large deletion left to be removed is passed over: nothing keeps it in order.
+    """
+    return tx.execute(
+        "select * from (select d.id, d.org_id, d.container_tags, d.scope, d.status,"
+        "  d.revision, d.indexed_revision, d.chunks, d.blob, d.connection_id,"
+        "  d.title, d.blob_name,"
+        "  sum(d.chunks) over (order by d.id) - d.chunks as before"
+        "  from (select * from documents where id > %s and gone_at is null"
+        "   order by id limit %s) d) as few"
+        " where before < %s order by id",
+        (after, most, chunks),
+    ).fetchall()
 
 
 def stored_words(
@@ -64,6 +87,17 @@ def stored_words(
         ([id for id, _ in hashes], [hash for _, hash in hashes]),
     )
     return [(of[entry["document_id"]], entry) for entry in stored]
+
+
+def other_words(row: Mapping[str, Any], entry: Mapping[str, Any]) -> Words | None:
+    """Those that an entry of `stored_words` should have, if it has others."""
+    if entry["first"] and row["revision"] != row["indexed_revision"]:
+        return None  # the name of the file is that of newer content
+    named = (row["title"], row["blob_name"], entry["text"])
+    names = documents.names(*named) if entry["first"] else ""
+    words = terms.weigh(row["org_id"], entry["text"], names)
+    same = same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words)
+    return None if same else words
 
 
 def same_words(

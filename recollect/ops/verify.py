@@ -15,14 +15,14 @@ from recollect import documents, log
 from recollect.blobs import Blobs, is_whole
 from recollect.db import Database, Tx
 from recollect.errors import Permanent
-from recollect.index import missing_vectors, terms, vector_index
+from recollect.index import missing_vectors, vector_index
 from recollect.index.vector_index import Index
 from recollect.ingest import chunk
 from recollect.model import DocumentId, OrgId, Tenant
 from recollect.ops._findings import FEW, AllDamage, Damage, Finding, grouped
 from recollect.ops._older_texts import check_older_texts
 from recollect.ops._sound_memories import check_memories
-from recollect.ops._words import WordSample, same_words, stored_words
+from recollect.ops._words import WordSample, few_documents, other_words, stored_words
 from recollect.ops.files import delete_doomed, delete_strays
 from recollect.orgs import tags
 
@@ -84,23 +84,11 @@ def verify(db: Database, store: Blobs, *, mend: bool = False) -> Verified:
 def _documents(
     db: Database, sample: WordSample
 ) -> Generator[tuple[list[dict[str, Any]], list[Damage], int]]:
-    """Some documents at a time: their rows, what is wrong with them, how many entries they have.
-
-    What a large deletion left to be removed is passed over: nothing keeps it in order.
-    """
+    """Some documents at a time: their rows, what is wrong with them, how many entries they have."""
     after = ""
     while True:
         with db.moment() as tx:
-            rows = tx.execute(
-                "select * from (select d.id, d.org_id, d.container_tags, d.scope, d.status,"
-                "  d.revision, d.indexed_revision, d.chunks, d.blob, d.connection_id,"
-                "  d.title, d.blob_name,"
-                "  sum(d.chunks) over (order by d.id) - d.chunks as before"
-                "  from (select * from documents where id > %s and gone_at is null"
-                "   order by id limit %s) d) as few"
-                " where before < %s order by id",
-                (after, AT_ONCE, CHUNKS_AT_ONCE),
-            ).fetchall()
+            rows = few_documents(tx, after, AT_ONCE, CHUNKS_AT_ONCE)
             if not rows:
                 return
             damaged, entries = _compare(tx, rows)
@@ -158,12 +146,8 @@ def _compare_words(
     """Of what is not to be dropped anyway. Not in a transaction: it takes long."""
     damages = {one.id: one for one in found}
     for row, entry in stored:
-        if entry["first"] and row["revision"] != row["indexed_revision"]:
-            continue  # the name of the file is that of newer content
-        named = (row["title"], row["blob_name"], entry["text"])
-        names = documents.names(*named) if entry["first"] else ""
-        words = terms.weigh(row["org_id"], entry["text"], names)
-        if same_words(entry["terms"][len(row["scope"]) :], entry["weights"], words):
+        words = other_words(row, entry)
+        if words is None:
             continue
         damage = damages.get(row["id"])
         if damage is None:

@@ -69,8 +69,7 @@ def ask(
     asked = begin(app, query.text, rerank=rerank, rewrite=rewrite)
 
     def found(tx: Tx) -> list[Hit]:
-        db.look_back(tx, tenant.id, query.as_of)
-        within = None if inside is None else _meant(tx, tenant, inside, query.tags)
+        within = None if inside is None else _meant(tx, tenant, inside, query)
         return asked.passages(tx, tenant, query, within)
 
     hits = asked.ordered(app.db.read(found), query)
@@ -206,15 +205,16 @@ class Asked:
             return None
 
 
-def _meant(tx: Tx, tenant: Tenant, id: str, tags: Sequence[str]) -> DocumentId:
+def _meant(tx: Tx, tenant: Tenant, id: str, query: Query) -> DocumentId:
     """The document of an id, or of a customId: of several that have it, the one in the tags.
 
     Raises NotFoundError, AmbiguousError.
     """
+    db.look_back(tx, tenant.id, query.as_of)
     try:
         return documents.get(tx, tenant, id).id
     except AmbiguousError:
-        whole = [tag for tag in tags if not tag.endswith(documents.BELOW)]
+        whole = [tag for tag in query.tags if not tag.endswith(documents.BELOW)]
         if not whole:
             raise
         return documents.get(tx, replace(tenant, tags=whole), id).id

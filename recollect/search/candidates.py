@@ -31,6 +31,13 @@ from recollect.index.phrases import Phrase, PhraseStanding
 from recollect.model import DocumentId, HitChunk, Tenant
 from recollect.search import ranking, statements
 
+# A scan of all tenants' entries is never best, but looks cheap to the planner, which does not know
+# how long it takes to compare arrays, nor that the index mostly is in memory. Each session has the
+# last two anyway, but not on the workers of Citus.
+SETTINGS = sql.SQL(
+    "set local enable_seqscan = off; set local random_page_cost = 1.1;"
+    " set local hnsw.iterative_scan = relaxed_order; set local jit = off; "
+)
 EXACT_UP_TO = 10_000
 """Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
 VISIT = 20
@@ -135,6 +142,8 @@ class Candidates:
 
     def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
         self._tx, self._query = tx, query
+        self._model = vector_index.sought(tx, "entries", query.vector, SETTINGS)
+        self._column = self._model.column
         self._condition, self._parameters = documents.condition(
             tenant,
             documents.DocumentQuery(
@@ -217,8 +226,6 @@ class Candidates:
             self._picks, self._beside = list(self._words), []
         self._candidates = max(CANDIDATES, 2 * query.limit)
         self._one_document = inside is not None
-        self._column = vector_index.sought(tx, "entries", query.vector)
-        self._model = vector_index.maker(tx, query.vector)
 
     def _hold(self, tenant: Tenant, phrases: Sequence[Phrase]) -> None:
         """Narrow to the entries that hold all of the phrases."""
@@ -431,7 +438,7 @@ class Candidates:
             )
             for row in rows
         ]
-        standings = ranking.rank(self._wanted, found, model=self._model)
+        standings = ranking.rank(self._wanted, found, model=self._model.name)
         ranked = sorted(
             zip(rows, standings, strict=True),
             key=lambda one: (
@@ -516,12 +523,8 @@ def _rounds(everywhere: int, matching: int, shards: int) -> int:
 def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int, int]:
     """In how many entries each number stands, about how many entries all tenants have, and in how
     many shards they lie."""
-    rows = tx.execute(
-        "select number, entries, null as shards from term_counts"
-        " where org_id = %s and number = any(%s)"
-        " union all select null, entries, shards from index_shape()",
-        (tenant.id, list(numbers)),
-    ).fetchall()
+    given = {"org": tenant.id, "numbers": list(numbers)}
+    rows = tx.execute_planned(statements.COUNTS, given).fetchall()
     shape = next(row for row in rows if row["number"] is None)
     counted = {row["number"]: row["entries"] for row in rows if row["number"]}
     return counted, max(shape["entries"], *counted.values(), 0), shape["shards"]
@@ -547,11 +550,11 @@ def _as_in_scope(
     usual = accumulate(counted[number] * min(tags) / total for number in rarest)
     numbers = [number for number, many in zip(rarest, usual, strict=True) if many <= LOOKED_UP]
     given = {"org": tenant.id, "numbers": numbers, "scope": list(scope[1:])}
-    rows = tx.execute(statements.WITHIN, given).fetchall()
+    rows = tx.execute_planned(statements.WITHIN, given).fetchall()
     there = {row["number"]: row["entries"] for row in rows}
     size = min(tags)
     if len(tags) > 1:
-        [together] = tx.execute(statements.TOGETHER, given)
+        [together] = tx.execute_planned(statements.TOGETHER, given)
         size = together["entries"]
     found = dict(counted)
     for number in numbers:

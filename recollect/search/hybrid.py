@@ -25,13 +25,6 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
 
     Raises Unavailable for the vector of a model that the index does not have any more.
     """
-    # A scan of all tenants' entries is never best, but looks cheap to the planner, which does not
-    # know how long it takes to compare arrays, nor that the index mostly is in memory. Each
-    # session has the last two anyway, but not on the workers of Citus.
-    tx.execute(
-        "set local enable_seqscan = off; set local random_page_cost = 1.1;"
-        " set local hnsw.iterative_scan = relaxed_order; set local jit = off"
-    )
     db.look_back(tx, tenant.id, query.as_of)
     hits: list[Hit] = []
     for _ in range(TRIES):
@@ -197,7 +190,7 @@ def _read(tx: Tx, tenant: Tenant, query: Query, found: Sequence[Placed]) -> tupl
         if one.document in best or new:
             best.setdefault(one.document, []).append(one)
     condition, parameters = documents.condition(tenant, documents.DocumentQuery())
-    rows = tx.execute(
+    rows = tx.execute_planned(
         sql.SQL("select {} from documents d where d.id = any(%(ids)s) and {}").format(
             sql.SQL(documents.COLUMNS), condition
         ),

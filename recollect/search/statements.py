@@ -106,6 +106,11 @@ from found f join documents d on d.id = f.document_id
 """
 )
 
+COUNTS = sql.SQL(
+    "select number, entries, null as shards from term_counts"
+    " where org_id = %(org)s and number = any(%(numbers)s)"
+    " union all select null, entries, shards from index_shape()"
+)
 WITHIN = sql.SQL(
     "select c.number, count(*) as entries from term_counts c"
     " join entries e on e.terms @> (%(scope)s::int4[] || c.number)"

@@ -12,7 +12,7 @@ from recollect.errors import Permanent, RecollectError, Refused, Unavailable
 from recollect.events import outbox
 from recollect.loop import enduring
 from recollect.model import DocumentId, Status, random_id
-from recollect.ops import canary
+from recollect.ops import canary, rewording
 from recollect.orgs import audit
 from recollect.search.ask import ask
 from recollect.search.hybrid import Query
@@ -23,6 +23,8 @@ BEAT = timedelta(seconds=5)
 SWEEP = timedelta(hours=1)
 PATIENCE = timedelta(minutes=2)
 """How long a canary may take."""
+REFRESHING = 2.0
+"""Seconds of a beat in which texts get the words that this version reads."""
 LOOK = 0.2
 """Seconds between two looks at it."""
 
@@ -53,6 +55,8 @@ class Maintainer:
                     sweep(self._app)
                     swept = time.monotonic()
             with enduring(LOG):
+                self.refresh_words()
+            with enduring(LOG):
                 if (bird is None or not bird.is_alive()) and self._due():
                     # Apart, since it waits for others.
                     bird = threading.Thread(target=self._send, name="canary", daemon=True)
@@ -60,6 +64,13 @@ class Maintainer:
             self._stop.wait(BEAT.total_seconds())
         with enduring(LOG):
             flush(self._app)
+
+    def refresh_words(self) -> None:
+        """For a part of the time, so that an upgrade slows nothing else down for long."""
+        until = time.monotonic() + REFRESHING
+        while not self._stop.is_set() and time.monotonic() < until:
+            if not rewording.refresh_words(self._app.db):
+                return
 
     def _due(self) -> bool:
         interval = self._app.config.canary_interval

@@ -473,8 +473,10 @@ def test_an_unknown_path_names_the_nearest(client: httpx.Client):
         ("POST", "/v3/document", "/v3/documents"),
         ("GET", "/v3/container-tags", "/v3/container-tags/list"),
         ("POST", "/v4/conversation", "/v4/conversations"),
+        ("PATCH", "/v3/documents/ann/", "/v3/documents/ann"),
     ):
-        assert right in refused(client.request(method, wrong), 404, "Not found")["details"]
+        told = refused(client.request(method, wrong), 404, "Not found")["details"]
+        assert told == f"there is no {method} {wrong}; do you mean {right}?"
     assert "see /docs" in refused(client.get("/" + "z" * 5000), 404)["details"]
 
 

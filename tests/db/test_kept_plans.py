@@ -15,7 +15,8 @@ from recollect.search.candidates import Candidates
 from recollect.search.hybrid import Query
 
 NUMBER = sql.SQL("select %(number)s::int as number").format()
-KEPT = "select generic_plans, custom_plans from pg_prepared_statements order by prepare_time"
+KEPT_OF = "select generic_plans, custom_plans from pg_prepared_statements where"
+SEARCHES = "statement like '%with picked%'"
 PLANS_OF_THE_SESSION = (
     "select coalesce(ident, '') as ident from pg_backend_memory_contexts where name = 'CachedPlan'"
 )
@@ -29,7 +30,7 @@ def test_a_plan_is_made_once_for_all_parameters(database_url: str):
             assert row["number"] == number
             tx.execute("select %s::int as number", (number,))
 
-        assert tx.execute(KEPT).fetchall() == [{"generic_plans": 2, "custom_plans": 0}]
+        assert tx.execute(f"{KEPT_OF} true").fetchall() == [{"generic_plans": 2, "custom_plans": 0}]
 
 
 @pytest.mark.one_server  # over several, each search is planned anew
@@ -51,7 +52,10 @@ def test_searches_share_a_plan_unless_a_filter_narrows_them(
 
         # One within tags and one for everything, and of each another where the walk finds too few.
         kept = {"generic_plans": 2, "custom_plans": 0}
-        assert tx.execute(KEPT).fetchall() == [kept] * (4 if walks else 2)
+        assert tx.execute(f"{KEPT_OF} {SEARCHES}").fetchall() == [kept] * (4 if walks else 2)
+        # The counts and the documents of every search, however narrow.
+        rest = tx.execute(f"{KEPT_OF} not {SEARCHES}").fetchall()
+        assert rest == [{"generic_plans": 5, "custom_plans": 0}] * 2
 
 
 def test_other_statements_of_the_same_transaction_are_planned_for_their_parameters(

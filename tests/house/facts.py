@@ -92,7 +92,8 @@ def speaking_sql() -> list[str]:
         name
         for name, tree in trees().items()
         if any(
-            isinstance(node, ast.Attribute) and node.attr in ("execute", "executemany")
+            isinstance(node, ast.Attribute)
+            and node.attr in ("execute", "executemany", "execute_planned")
             for node in ast.walk(tree)
         )
         or any(_STATEMENT.match(word) for word in _words(tree))

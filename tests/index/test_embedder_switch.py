@@ -816,7 +816,7 @@ def test_a_search_under_way_is_not_robbed_of_its_vectors(filled: Ground) -> None
         0
     ]
     with filled.app.db.begin() as slow:
-        column = vector_index.sought(slow, "entries", old)
+        column = vector_index.sought(slow, "entries", old).column
         filled.finish()
         with pytest.raises(Unavailable, match="in use"):
             filled.work()

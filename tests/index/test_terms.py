@@ -1,5 +1,6 @@
 """Terms: every word can be found again, and its inflections where a stemmer knows them."""
 
+import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect import documents
 from recollect.cli import look
 from recollect.console import _show
 from recollect.index import terms
@@ -304,6 +306,21 @@ def test_weights_grow_with_frequency_and_shrink_with_length():
     assert once == pytest.approx(1.0)
     assert once < often < 1 + terms.K1
     assert long < once
+
+
+def test_who_changes_the_words_of_texts_has_them_made_again():
+    """Where this fails and the words are meant to change, raise `terms.VERSION` and put the new sum
+    here: the workers then give the new words to texts that are there."""
+    text = (
+        "Häuser am See, houses by the lake: O'Brien's e-mail of 2024-03-01, v2.14.3, 1,234 items."
+        " naïve résumé; 東京タワー; Москва; snake_case, camelCase, C++, node.js, @ann #tag 🚀"
+        " iPhone15"
+    )
+    weights = terms.weigh("org", text, documents.names("Q3 report", "settings.toml", text))
+    told = [f"{number} {weight:.4f}" for number, weight in sorted(weights.items())]
+
+    made = (terms.VERSION, hashlib.sha256(" ".join(told).encode()).hexdigest()[:16])
+    assert made == (1, "b48ceba73e14750a")
 
 
 def test_a_chunk_has_a_bounded_number_of_terms():

@@ -17,12 +17,14 @@ from recollect.blobs import open_blobs
 from recollect.db import Database
 from recollect.documents import DocumentChange, NewDocument, text_content
 from recollect.errors import NotFoundError
+from recollect.index import terms
 from recollect.index.vector_index import adopt
 from recollect.memories import memories, reading, telling
 from recollect.memories.records import Correction, Fact, MemoryTarget
 from recollect.model import Content, DocumentId, Plan, Status, StoredBlob, Tenant, random_id
-from recollect.ops import _words, verify
+from recollect.ops import _words, rewording, verify
 from recollect.orgs import orgs, settings, tags
+from recollect.worker.maintenance import Maintainer
 from recollect.worker.processing import drain
 from tests.fakes.site import prose
 
@@ -155,6 +157,36 @@ def test_of_many_entries_some_are_compared_and_all_are_mended(
 
     assert found["words_wrong"].mended == changed
     assert ground.verify() == {}
+
+
+def test_after_an_upgrade_the_workers_give_texts_the_words_of_this_version(
+    ground: Ground, id: DocumentId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until somebody had `verify --mend` run, searches did not find them by new words."""
+    _, [memory] = telling.add(ground.app, ground.tenant, "a", [Fact("Ann drinks tea.", {})])
+    drain(ground.app)
+    with ground.app.db.begin() as tx:
+        rows = tx.execute("select hash from entries where document_id = %s", (id,)).fetchall()
+        bare = {row["hash"]: dict[int, float]() for row in rows}
+        scope = documents.sought(ground.tenant.id, ["a", "b"])
+        documents.reweigh_entries(tx, ground.tenant.id, id, scope, bare)
+        memories.reweigh(tx, {memory.id: {}})
+        tx.execute("update word_refresh set version = 0")
+    ground.sql("update documents set title = 'Zebra' where id = %s", id)
+    assert ground.verify()["words_wrong"].count == len(rows) + 1
+    monkeypatch.setattr(rewording, "AT_ONCE", 2)
+    worker = Maintainer(ground.app)
+
+    with ground.app.db.begin() as tx:
+        tx.execute("select pg_advisory_xact_lock(%s)", (rewording._LOCK,))
+        assert not rewording.refresh_words(ground.app.db), "another process is at it"
+    assert rewording.refresh_words(ground.app.db)
+    worker.refresh_words()
+
+    assert ground.verify() == {}
+    with ground.app.db.begin() as tx:
+        done = tx.execute("select version, after from word_refresh").fetchall()
+    assert done == [{"version": terms.VERSION, "after": ""}] * 2
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ class ListedTx(Tx):
 
     counted: ClassVar[list[list[int]]] = []
 
-    def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
-        if query is statements.WITHIN:
-            self.counted.append(params["numbers"])
-        return super().execute(query, params, **how)
+    def execute_planned(self, statement: Any, parameters: Any) -> Any:
+        if statement is statements.WITHIN:
+            self.counted.append(parameters["numbers"])
+        return super().execute_planned(statement, parameters)
 
 
 @pytest.mark.one_server  # over several, words are counted in the organisation
