@@ -51,6 +51,7 @@ from recollect.ops import verify
 from recollect.orgs import audit, orgs
 from tests.fakes import citus, clusters
 from tests.fakes.embedder import WordEmbedder
+from tests.fakes.spread import WatchedTx
 
 LOOPBACK = ip_network("127.0.0.0/8")
 MOST_CPU_SECONDS = 3
@@ -191,6 +192,14 @@ def short_tmp() -> Generator[Path]:
 @pytest.fixture(scope="session", autouse=True)
 def one_cluster_is_made(short_tmp: Path) -> Generator[None]:
     with clusters.copied(short_tmp / "first-cluster"):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_are_watched() -> Generator[None]:
+    """No test sends what a cluster of Citus would refuse."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Database.__init__.__kwdefaults__ or {}, "connections", WatchedTx)
         yield
 
 
@@ -567,10 +576,16 @@ FOLDERS = "folders"
 
 
 @pytest.fixture(scope="session")
-def service(short_tmp: Path) -> Generator[Service]:
+def service_settings() -> Mapping[str, str]:
+    return {}
+
+
+@pytest.fixture(scope="session")
+def service(short_tmp: Path, service_settings: Mapping[str, str]) -> Generator[Service]:
     """The whole service with its real embedding model: supervisor, database, API, worker."""
     (short_tmp / FOLDERS).mkdir()
-    running = start_as_it_is(short_tmp / "service", folders=str(short_tmp / FOLDERS))
+    folders = str(short_tmp / FOLDERS)
+    running = start_as_it_is(short_tmp / "service", folders=folders, **service_settings)
     yield running
     stop_service(running)
 

@@ -34,6 +34,7 @@ from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
 class Tx(PooledSession):
     """A connection inside a transaction. Only `Database.begin` makes one; nobody else commits."""
 
+    is_spread = False
     made_due = False
     """whether it has workers woken once it commits"""
 
@@ -271,6 +272,7 @@ class Database:
         self._note(None)
         connection.bound(self._patience)
         settle(connection, self._settings)
+        connection.is_spread = citus.is_spread(connection)
         pgvector.psycopg.register_vector(connection)
 
     def _until(self) -> float:

@@ -159,7 +159,13 @@ def sought(
     look = sql.SQL("select from {} where false; select * from index_settings").format(
         sql.Identifier(relation)
     )
-    found = tx.execute(look) if settings is None else tx.plan_for_any(settings + look)
+    if settings is None:
+        found = tx.execute(look)
+    elif tx.is_spread:  # Citus sends workers all that goes along with a `set`
+        found = tx.execute(look)
+        tx.plan_for_any(settings)
+    else:
+        found = tx.plan_for_any(settings + look)
     return (_index(found.set_result(-1).fetchone()) or UNBOUND).searched(vector)
 
 

@@ -235,9 +235,11 @@ class Candidates:
             "held_in": list({id for id, _ in self._said}),
             "held_by": list({hash for _, hash in self._said}),
         }
-        # Two arrays are looked up, pairs would be gone through: `find` does, for names differ.
+        # Two arrays are looked up, pairs would be gone through: `find` does, for names differ. `any`
+        # of thousands of documents would be sorted anew for each row that it is asked of.
         self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
-        self._condition = _both(self._condition, sql.SQL("d.id = any(%(held_in)s::text[])"))
+        held_in = sql.SQL("d.id in (select unnest(%(held_in)s::text[]))")
+        self._condition = _both(self._condition, held_in)
 
     def _exclude(self, tenant: Tenant, phrase: Phrase, name: str) -> None:
         """Narrow to the documents that do not hold the phrase, which is of several words."""

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from recollect.inference.llm import Llm
 from recollect.model import Org, Plan, Scope
 from recollect.orgs import assistants, orgs
 from tests.conftest import plain_client, serving
+from tests.fakes.citus import Cluster
 from tests.fakes.llm import Model, running
 
 NPM = Path(__file__).parent / "npm"
@@ -42,6 +43,12 @@ def served(app: App, key: str) -> Generator[Callable[..., httpx.Client]]:
     yield serve
     for http in opened:
         http.close()
+
+
+@pytest.fixture(scope="session")
+def service_settings(citus_cluster: Cluster | None) -> Mapping[str, str]:
+    """With `--citus` the whole service is tried on the cluster, too."""
+    return {} if citus_cluster is None else {"database_url": citus_cluster.new_database()}
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,12 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import LiteralString, cast
 
 import httpx
 import psycopg
@@ -42,6 +43,7 @@ from recollect.search import hybrid
 from recollect.torture.judge import BELOW
 from recollect.worker.processing import Worker, drain
 from tests.conftest import eventually, free_port, plain_client, serving
+from tests.db.test_refused_by_citus import REFUSED, TAKEN
 from tests.fakes import citus
 from tests.fakes.citus import SHARDS, Cluster, Node
 
@@ -616,6 +618,13 @@ def test_memories_are_told_corrected_carried_and_go_with_their_passage(
     with place.app.db.begin() as tx:
         documents.delete(tx, place.tenant, [bearer])
         assert tx.execute("select from memories").fetchall() == []
+
+
+@pytest.mark.parametrize("statement", [*REFUSED, *TAKEN])
+def test_it_refuses_what_tests_without_it_refuse(cluster: Cluster, place: Place, statement: str):
+    taken = nullcontext() if statement in TAKEN else pytest.raises(psycopg.Error)
+    with psycopg.connect(place.url) as session, taken:
+        session.execute(cast("LiteralString", statement))
 
 
 def test_what_a_lost_worker_makes_of_a_statement_is_an_outage():

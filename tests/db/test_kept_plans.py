@@ -33,6 +33,7 @@ def test_a_plan_is_made_once_for_all_parameters(database_url: str):
         assert tx.execute(f"{KEPT_OF} true").fetchall() == [{"generic_plans": 2, "custom_plans": 0}]
 
 
+@pytest.mark.one_server  # over several, each search is planned anew
 @pytest.mark.parametrize("walks", [False, True], ids=["compared", "walked"])
 def test_searches_share_a_plan_unless_a_filter_narrows_them(
     database_url: str, tenant: Tenant, walks: bool, monkeypatch: pytest.MonkeyPatch

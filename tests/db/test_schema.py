@@ -15,6 +15,7 @@ from recollect.errors import SetupError
 from tests.schema import KEPT, dump
 
 
+@pytest.mark.one_server  # on Citus the index is spread, after the migrations
 def test_the_migrations_add_up_to_the_schema_that_is_written_down(
     new_database: Callable[[], str],
 ) -> None:

@@ -55,6 +55,9 @@ where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and not exists
   select from pg_depend d where d.objid = c.oid and d.deptype = 'e')
 group by c.relname order by c.relname <> 'facets', c.relname
 """
+_INDEXES = (
+    "select indexdef from pg_indexes where tablename = 'entries' and indexdef like 'CREATE I%'"
+)
 _COUNTERS = """
 select quote_ident(sequencename), last_value from pg_sequences
 where schemaname = 'public' and last_value is not null
@@ -233,6 +236,8 @@ class Cluster:
                 ):
                     for block in rows:
                         copied.write(block)
+            for (made_later,) in source.execute(_INDEXES).fetchall():
+                target.execute(made_later.replace("INDEX", "INDEX IF NOT EXISTS", 1))
             for name, last in source.execute(_COUNTERS).fetchall():
                 target.execute("select setval(%s, %s)", (name, last))
         return made

@@ -36,7 +36,7 @@ def many(new_database: Callable[[], str]) -> Generator[tuple[Database, Tenant]]:
         with db.begin() as tx:
             tenant = Tenant(orgs.create(tx, "many", Plan.ENTERPRISE).id)
             vector_index.adopt(tx, "none", 0)
-            _fill(tenant, url)
+        _fill(tenant, url)  # longer than a transaction may be idle, on a cluster
         yield db, tenant
 
 

@@ -188,6 +188,29 @@ def test_many_excluded_words_are_looked_for_at_once(pond: tuple[Database, Tenant
     assert size(f"pond {' '.join(words)}") <= size(f"pond {words[0]}")
 
 
+@pytest.mark.one_server
+def test_documents_that_hold_a_phrase_are_not_looked_up_in_their_list_one_by_one(
+    pond: tuple[Database, Tenant],
+) -> None:
+    """The list was sorted anew for each of them: on a cluster a search took ten seconds."""
+    reading = phrases.read('frog "by the"')
+    ExplainingCursor.explained.clear()
+    with pond[0].begin() as tx:
+        factory, tx.cursor_factory = tx.cursor_factory, ExplainingCursor
+        try:
+            hybrid.search(tx, pond[1], Query(reading.text, TOWARDS, phrases=reading.phrases))
+        finally:
+            tx.cursor_factory = factory
+
+    conditions = [
+        str(node.get("Index Cond"))
+        for found in ExplainingCursor.explained
+        for node in nodes(found.plan)
+    ]
+    assert any("document_id = " in one for one in conditions)
+    assert [one[:80] for one in conditions if ") AND (id = ANY (" in one] == []
+
+
 def test_a_document_is_excluded_by_any_of_its_published_passages(
     pond: tuple[Database, Tenant],
 ) -> None:

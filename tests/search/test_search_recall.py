@@ -157,6 +157,7 @@ def test_the_ten_nearest_that_match_are_found(divided: Divided, subtests: pytest
             _compare(divided, tags, filter, departments, most)
 
 
+@pytest.mark.one_server  # in one round over several small graphs, none may be missed
 def test_further_rounds_find_what_one_missed(
     divided: Divided, monkeypatch: pytest.MonkeyPatch
 ) -> None:

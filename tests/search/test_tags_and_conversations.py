@@ -78,6 +78,7 @@ def test_a_word_that_a_tag_does_not_hold_finds_nothing_in_it(app: App, tenant: T
     assert texts(app, tenant, Query("Marta's kayak", None, tags=["marta"])) == ["Marta called."]
 
 
+@pytest.mark.one_server  # over several, words are counted in the organisation
 def test_of_two_tags_the_words_are_counted_where_both_are(app: App, tenant: Tenant):
     """Each of them has many more passages than both together."""
     fill(app, tenant, "marta", [f"It rained on day {n}." for n in range(60)])
