@@ -34,7 +34,6 @@ from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
 class Tx(PooledSession):
     """A connection inside a transaction. Only `Database.begin` makes one; nobody else commits."""
 
-    is_spread = False
     made_due = False
     """whether it has workers woken once it commits"""
 
@@ -47,12 +46,10 @@ class Tx(PooledSession):
         self.execute("set local statement_timeout = 0")
         self.bound(None)
 
-    def plan_for_any(self, more: sql.SQL | sql.Composed) -> psycopg.Cursor[DictRow]:
-        """Begin with statements that `execute_planned` is to execute. What has no parameters can go
-        along, for one way to the server less; its answers come after an empty one."""
-        found = super().execute(sql.SQL("set local plan_cache_mode = force_generic_plan;") + more)
+    def plan_for_any(self, settings: sql.SQL) -> None:
+        """Begin with statements that `execute_planned` is to execute, and with these settings."""
+        super().execute(sql.SQL("set local plan_cache_mode = force_generic_plan;") + settings)
         self.__dict__["execute"] = self._execute_for_these
-        return found
 
     def _execute_for_these(
         self, query: Query, params: Params | None = None, **how: Any
@@ -272,7 +269,6 @@ class Database:
         self._note(None)
         connection.bound(self._patience)
         settle(connection, self._settings)
-        connection.is_spread = citus.is_spread(connection)
         pgvector.psycopg.register_vector(connection)
 
     def _until(self) -> float:

@@ -144,28 +144,14 @@ def read(tx: Tx) -> Index | None:
     return _index(tx.execute("select * from index_settings").fetchone())
 
 
-def sought(
-    tx: Tx,
-    relation: Relation,
-    vector: NDArray[np.float32] | None,
-    settings: sql.SQL | None = None,
-) -> Kept:
+def sought(tx: Tx, relation: Relation, vector: NDArray[np.float32] | None) -> Kept:
     """The model with whose vectors to compare a query's; they stay until this transaction ends.
 
-    `settings`, of this transaction, go along, and the search by `tx.execute_planned` can begin.
     Raises Unavailable, see `Index.searched`.
     """
     # Naming the table locks it, before the row is read: so nobody empties the column meanwhile.
-    look = sql.SQL("select from {} where false; select * from index_settings").format(
-        sql.Identifier(relation)
-    )
-    if settings is None:
-        found = tx.execute(look)
-    elif tx.is_spread:  # Citus sends workers all that goes along with a `set`
-        found = tx.execute(look)
-        tx.plan_for_any(settings)
-    else:
-        found = tx.plan_for_any(settings + look)
+    look = sql.SQL("select from {} where false; select * from index_settings")
+    found = tx.execute(look.format(sql.Identifier(relation)))
     return (_index(found.set_result(-1).fetchone()) or UNBOUND).searched(vector)
 
 

@@ -31,7 +31,10 @@ def refresh_words(db: Database) -> bool:
     with db.begin() as turn:
         [mine] = turn.execute("select pg_try_advisory_xact_lock(%s) as mine", (_LOCK,)).fetchall()
         due = turn.execute(
-            "select relation, after from word_refresh where version < %s order by relation limit 1",
+            "select relation, coalesce(after, '') as after"
+            " from (values ('documents'), ('memories')) as each (relation)"
+            " left join word_refresh using (relation)"
+            " where coalesce(version, 0) < %s order by relation limit 1",
             (terms.VERSION,),
         ).fetchone()
         if due is None or not mine["mine"]:
@@ -40,10 +43,15 @@ def refresh_words(db: Database) -> bool:
         last = step(db, due["after"])
         with db.begin() as tx:
             tx.execute(
-                "update word_refresh set after = coalesce(%(last)s, ''),"
-                " version = case when %(last)s::text is null then %(version)s else version end"
-                " where relation = %(relation)s",
-                {"last": last, "version": terms.VERSION, "relation": due["relation"]},
+                "insert into word_refresh (relation, version, after)"
+                " values (%(relation)s, %(version)s, %(after)s) on conflict (relation) do update"
+                " set version = greatest(word_refresh.version, excluded.version),"
+                " after = excluded.after",
+                {
+                    "relation": due["relation"],
+                    "version": terms.VERSION if last is None else 0,
+                    "after": last or "",
+                },
             )
         if last is None and due["after"]:
             LOG.info("words are up to date", of=due["relation"])

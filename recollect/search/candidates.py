@@ -135,8 +135,9 @@ class Candidates:
 
     def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
         self._tx, self._query = tx, query
-        self._model = vector_index.sought(tx, "entries", query.vector, statements.SETTINGS)
+        self._model = vector_index.sought(tx, "entries", query.vector)
         self._column = self._model.column
+        tx.plan_for_any(statements.SETTINGS)
         self._condition, self._parameters = documents.condition(
             tenant,
             documents.DocumentQuery(
@@ -235,8 +236,8 @@ class Candidates:
             "held_in": list({id for id, _ in self._said}),
             "held_by": list({hash for _, hash in self._said}),
         }
-        # Two arrays are looked up, pairs would be gone through: `find` does, for names differ. `any`
-        # of thousands of documents would be sorted anew for each row that it is asked of.
+        # Two arrays are looked up, pairs would be gone through: `find` does, for names differ.
+        # `any` of thousands of documents would be sorted anew for each row that it is asked of.
         self._holding = sql.SQL("e.hash = any(%(held_by)s::bytea[])")
         held_in = sql.SQL("d.id in (select unnest(%(held_in)s::text[]))")
         self._condition = _both(self._condition, held_in)

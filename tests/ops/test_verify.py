@@ -171,7 +171,7 @@ def test_after_an_upgrade_the_workers_give_texts_the_words_of_this_version(
         scope = documents.sought(ground.tenant.id, ["a", "b"])
         documents.reweigh_entries(tx, ground.tenant.id, id, scope, bare)
         memories.reweigh(tx, {memory.id: {}})
-        tx.execute("update word_refresh set version = 0")
+        tx.execute("delete from word_refresh")
     ground.sql("update documents set title = 'Zebra' where id = %s", id)
     assert ground.verify()["words_wrong"].count == len(rows) + 1
     monkeypatch.setattr(rewording, "AT_ONCE", 2)
