@@ -115,6 +115,7 @@ REACH = {
     "registrations.connection_id": ID,
     "registrations.id": ID,
     "settings.org_id": ID,
+    "word_refresh.relation": 9,  # one of two words
     "stage_health.stage": WORD,
     "sync_changes.document_id": ID,
     "sync_changes.run_id": ID,
