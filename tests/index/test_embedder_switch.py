@@ -725,6 +725,20 @@ def test_an_index_that_fails_after_its_change_was_given_up_is_no_news(
     assert (found.index.phase, found.failure) == (None, None)
 
 
+def test_who_stops_waiting_for_a_change_is_told_that_it_goes_on(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_PAUSE", Interrupted())
+    filled.switch()
+    with pytest.raises(KeyboardInterrupt):
+        cli._awaited(filled.app.db)
+    assert "the workers go on" in capsys.readouterr().err
+
+
 def test_memories_that_a_killed_reindex_did_not_get_to_are_embedded_by_the_workers(
     ground: Ground,
 ) -> None:
