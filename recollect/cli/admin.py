@@ -267,7 +267,10 @@ def reindex(
             with database(config, keep=False) as ensure, Database(ensure(), size=1) as db:
                 embed_memories(db, embedder)
         except RecollectError as error:
-            fail(f"{error}; memories without a vector are found by words: run it again")
+            fail(
+                f"{error}; the workers embed the other memories once the service runs; until then"
+                " words find them"
+            )
     if as_json:
         echo_json({"embedder": name, "queued": queued})
     else:

@@ -190,7 +190,14 @@ def _awaited(db: Database) -> SwitchProgress:
         if told != last:
             tell(told)
             last = told
-        _PAUSE.wait(LOOK)
+        try:
+            _PAUSE.wait(LOOK)
+        except KeyboardInterrupt:
+            tell(
+                "the workers go on: `recollect embedder status` says how far they are,"
+                " `recollect embedder rollback` gives it up"
+            )
+            raise
 
 
 def _line(found: SwitchProgress) -> str:

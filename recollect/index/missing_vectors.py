@@ -74,6 +74,17 @@ def note(tx: Tx, relation: Relation, id: str, size: int = 1) -> None:
     db.notify(tx)
 
 
+def note_memories(tx: Tx) -> None:
+    """Say that vectors of all memories are to be made."""
+    tx.execute(
+        "insert into vector_gaps (relation, first, last, size)"
+        " select 'memories', min(id), max(id), count(*) from (select id,"
+        "  (row_number() over (order by id) - 1) / %(share)s as n from memories) m group by n"
+        " on conflict (relation, first, last) do update set noted = vector_gaps.noted + 1",
+        {"share": SHARE},
+    )
+
+
 def plan(tx: Tx) -> bool:
     """List all there is to embed for a change that has begun; whether that was to do."""
     row = tx.execute(
@@ -89,12 +100,10 @@ def plan(tx: Tx) -> bool:
         " select 'entries', min(id), max(id), sum(chunks) from (select id, chunks,"
         "  (sum(chunks + 1) over (order by id) - chunks - 1) / %(share)s as n from documents) d"
         " group by n"
-        " union all"
-        " select 'memories', min(id), max(id), count(*) from (select id,"
-        "  (row_number() over (order by id) - 1) / %(share)s as n from memories) m group by n"
         " on conflict (relation, first, last) do update set noted = vector_gaps.noted + 1",
         {"share": SHARE},
     )
+    note_memories(tx)
     tx.execute(
         "update index_settings set planned_at = now(),"
         " total = (select coalesce(sum(size), 0) from vector_gaps)"

@@ -258,11 +258,17 @@ def _held(tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str]) -> list[Memory]:
 
 
 def forget_vectors(tx: Tx) -> None:
-    """For a change of the embedding model; until they are embedded again, words find memories."""
+    """For a change of the embedding model; until they are embedded again, words find memories.
+
+    The workers make what nobody else makes.
+    """
     tx.execute(
         "update memories set embedding = null, embedding_b = null"
         " where embedding is not null or embedding_b is not null"
     )
+    index = vector_index.read(tx)
+    if index is not None and index.models:
+        missing_vectors.note_memories(tx)
 
 
 def without_vector(tx: Tx, limit: int = 64) -> dict[MemoryId, str]:

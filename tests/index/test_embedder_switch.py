@@ -725,6 +725,42 @@ def test_an_index_that_fails_after_its_change_was_given_up_is_no_news(
     assert (found.index.phase, found.failure) == (None, None)
 
 
+def test_who_stops_waiting_for_a_change_is_told_that_it_goes_on(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_PAUSE", Interrupted())
+    filled.switch()
+    with pytest.raises(KeyboardInterrupt):
+        cli._awaited(filled.app.db)
+    assert "the workers go on" in capsys.readouterr().err
+
+
+def test_memories_that_a_killed_reindex_did_not_get_to_are_embedded_by_the_workers(
+    ground: Ground,
+) -> None:
+    for n in range(3):
+        ground.remember(f"Ann rows boat {n}")
+    for model in (ground.large, ground.small):
+        with ground.app.db.begin() as tx:  # as `recollect reindex` begins; then it is killed
+            vector_index.rebind(tx, *index_identity(model))
+            documents.reindex(tx)
+            memories.forget_vectors(tx)
+    drain(ground.app)
+    ground.work()
+    lacking = "select count(*) from memories where embedding is null"
+    assert ground.one(lacking) == 0
+    assert ground.one("select count(*) from vector_gaps") == 0
+
+    with ground.app.db.begin() as tx:
+        vector_index.rebind(tx, *index_identity(None))
+        memories.forget_vectors(tx)
+        assert not missing_vectors.wanted(tx), "no model makes them"
+
+
 def test_a_missing_vector_that_no_gap_names_stops_the_flip(filled: Ground) -> None:
     filled.switch()
     with filled.app.db.begin() as tx:
