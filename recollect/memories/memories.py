@@ -260,7 +260,7 @@ def _held(tx: Tx, tenant: Tenant, tag: str, ids: Sequence[str]) -> list[Memory]:
 def forget_vectors(tx: Tx) -> None:
     """For a change of the embedding model; until they are embedded again, words find memories.
 
-    The workers make what nobody else makes.
+    The workers embed those that the caller does not.
     """
     tx.execute(
         "update memories set embedding = null, embedding_b = null"

@@ -68,23 +68,28 @@ def _documents(db: Database, after: str) -> str | None:
             ([row["id"] for row in rows],),
         ).fetchall()
         stored = stored_words(tx, rows, entries, WordSample.whole())
-    wrong: dict[str, dict[bytes, Words]] = {}
+    wrong: dict[tuple[str, int | None], dict[bytes, Words]] = {}
     for row, entry in stored:
         words = other_words(row, entry)
         if words is not None:
-            wrong.setdefault(row["id"], {})[entry["hash"]] = words
-    for id, words in wrong.items():
+            wrong.setdefault((row["id"], row["indexed_revision"]), {})[entry["hash"]] = words
+    any_changed = False
+    for (id, revision), words in wrong.items():
         with db.begin() as tx:
-            _reweigh(tx, DocumentId(id), words)
+            any_changed |= not _reweigh(tx, DocumentId(id), revision, words)
+    if any_changed:  # another passage may be its first now: look again
+        return after
     return rows[-1]["id"] if rows else None
 
 
-def _reweigh(tx: Tx, id: DocumentId, words: Mapping[bytes, Words]) -> None:
+def _reweigh(tx: Tx, id: DocumentId, revision: int | None, words: Mapping[bytes, Words]) -> bool:
+    """Whether the document still had that text, or is gone."""
     row = tx.execute(
-        "select org_id, scope from documents where id = %s for update", (id,)
+        "select org_id, scope, indexed_revision from documents where id = %s for update", (id,)
     ).fetchone()
-    if row is not None:
+    if row is not None and row["indexed_revision"] == revision:
         documents.reweigh_entries(tx, OrgId(row["org_id"]), id, row["scope"], words)
+    return row is None or row["indexed_revision"] == revision
 
 
 def _memories(db: Database, after: str) -> str | None:

@@ -187,8 +187,7 @@ def rank(wanted: Wanted, found: Sequence[Found], *, model: str) -> list[Standing
     lifted = [[factor * score for score in _standardised(scores)] for factor, scores in sides]
     lifted.append([CONVERSATION_WEIGHT * score for score in _conversations(found)])
     lifted.append([NAME_WEIGHT * one.called for one in found])
-    known = relevance(None, 1.0, model)
-    """of what is called so, whatever its text means"""
+    known = relevance(None, 1.0, model)  # of what is called so, whatever its text means
     return [
         Standing(
             Parts(*parts),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,6 +188,32 @@ def test_after_an_upgrade_the_workers_give_texts_the_words_of_this_version(
     with ground.app.db.begin() as tx:
         done = tx.execute("select version, after from word_refresh").fetchall()
     assert done == [{"version": terms.VERSION, "after": ""}] * 2
+
+
+def test_words_of_a_text_that_changed_meanwhile_are_looked_at_again(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was the first passage got the words of the title."""
+    first, before = prose(random_id()), [prose(random_id()) for _ in range(2)]
+    id = ground.add(first)
+    drain(ground.app)
+    ground.sql("delete from word_refresh")
+    ground.sql("update documents set title = 'Zebra' where id = %s", id)
+    read = rewording.stored_words
+
+    def meanwhile(*given: Any) -> Any:
+        found = read(*given)
+        monkeypatch.setattr(rewording, "stored_words", read)
+        with ground.app.db.begin() as tx:
+            change = DocumentChange(content=text_content("\n\n".join([*before, first])))
+            documents.update(tx, ground.tenant, id, change)
+        drain(ground.app)
+        return found
+
+    monkeypatch.setattr(rewording, "stored_words", meanwhile)
+    Maintainer(ground.app).refresh_words()
+
+    assert ground.verify() == {}
 
 
 @pytest.mark.parametrize(
