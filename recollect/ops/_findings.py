@@ -84,6 +84,8 @@ class Damage:
 
     org: OrgId
     id: DocumentId
+    revision: int | None
+    """its text in the index when it was looked at"""
     kinds: dict[str, int] = field(default_factory=dict[str, int])
     bad: set[bytes] = field(default_factory=set[bytes])
     """entries that must not be used again"""

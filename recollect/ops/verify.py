@@ -127,7 +127,7 @@ def _compare(
     )
     found: list[Damage] = []
     for row in rows:
-        damage = Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+        damage = _damage(row)
         own = {entry["hash"]: entry for entry in entries.get(row["id"], [])}
         placed = chunks.get(row["id"], [])
         _compare_row(damage, row)
@@ -138,6 +138,10 @@ def _compare(
         if damage.kinds:
             found.append(damage)
     return found, [entry for some in entries.values() for entry in some]
+
+
+def _damage(row: Mapping[str, Any]) -> Damage:
+    return Damage(OrgId(row["org_id"]), DocumentId(row["id"]), row["indexed_revision"])
 
 
 def _compare_words(
@@ -151,7 +155,7 @@ def _compare_words(
             continue
         damage = damages.get(row["id"])
         if damage is None:
-            damage = damages[row["id"]] = Damage(OrgId(row["org_id"]), DocumentId(row["id"]))
+            damage = damages[row["id"]] = _damage(row)
             found.append(damage)
         if entry["hash"] not in damage.bad | damage.orphans:
             damage.add("words_wrong")
@@ -234,18 +238,23 @@ def _settle(db: Database, damage: Damage, found: AllDamage, *, mend: bool) -> No
         found.add(kind, [damage.id], count)
     if not mend:
         return
+    mended = damage.kinds.keys()
     with db.begin() as tx:
         again = damage.kinds.keys() - {"entry_orphaned", "words_wrong", *_BESIDE}
         row = tx.execute(
-            "select org_id, status, container_tags from documents where id = %s for update",
+            "select org_id, status, container_tags, indexed_revision from documents"
+            " where id = %s for update",
             (damage.id,),
         ).fetchone()
         if row is not None:
             dropped = set(damage.bad)
-            if row["status"] in ("done", "failed"):
-                dropped |= damage.orphans
+            if row["indexed_revision"] == damage.revision:
+                if row["status"] in ("done", "failed"):
+                    dropped |= damage.orphans
+                documents.reweigh_entries(tx, damage.org, damage.id, _scope(row), damage.words)
+            else:  # its text may hold the orphans by now, and begin with another passage
+                mended -= {"entry_orphaned", "words_wrong"}
             documents.drop_entries(tx, damage.org, damage.id, sorted(dropped))
-            documents.reweigh_entries(tx, damage.org, damage.id, _scope(row), damage.words)
             tx.execute(
                 "update documents set scope = %(scope)s where id = %(id)s and scope <> %(scope)s",
                 {"scope": _scope(row), "id": damage.id},
@@ -254,8 +263,8 @@ def _settle(db: Database, damage: Damage, found: AllDamage, *, mend: bool) -> No
                 missing_vectors.mend(tx, damage.id)
             if again:
                 documents.reprocess(tx, Tenant(damage.org), ids=[damage.id])
-    for kind, count in damage.kinds.items():
-        found.mend(kind, count)
+    for kind in mended:
+        found.mend(kind, damage.kinds[kind])
 
 
 def _mend_words(db: Database, sample: WordSample, found: AllDamage) -> None:
@@ -263,7 +272,7 @@ def _mend_words(db: Database, sample: WordSample, found: AllDamage) -> None:
     for _, damaged, _ in _documents(db, sample):
         for damage in damaged:
             if damage.words:
-                words = Damage(damage.org, damage.id, words=damage.words)
+                words = Damage(damage.org, damage.id, damage.revision, words=damage.words)
                 words.add("words_wrong", len(damage.words))
                 _settle(db, words, found, mend=True)
 

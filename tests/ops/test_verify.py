@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -190,8 +191,26 @@ def test_after_an_upgrade_the_workers_give_texts_the_words_of_this_version(
     assert done == [{"version": terms.VERSION, "after": ""}] * 2
 
 
+def edit_meanwhile(
+    ground: Ground, patch: pytest.MonkeyPatch, module: ModuleType, id: DocumentId, text: str
+) -> None:
+    """Once `module` has looked at some documents, `id` gets another text."""
+    read = module.stored_words
+
+    def meanwhile(*given: Any) -> Any:
+        found = read(*given)
+        patch.setattr(module, "stored_words", read)
+        with ground.app.db.begin() as tx:
+            documents.update(tx, ground.tenant, id, DocumentChange(content=text_content(text)))
+        drain(ground.app)
+        return found
+
+    patch.setattr(module, "stored_words", meanwhile)
+
+
+@pytest.mark.parametrize("module", [rewording, verify])
 def test_words_of_a_text_that_changed_meanwhile_are_looked_at_again(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, module: ModuleType
 ) -> None:
     """What was the first passage got the words of the title."""
     first, before = prose(random_id()), [prose(random_id()) for _ in range(2)]
@@ -199,20 +218,33 @@ def test_words_of_a_text_that_changed_meanwhile_are_looked_at_again(
     drain(ground.app)
     ground.sql("delete from word_refresh")
     ground.sql("update documents set title = 'Zebra' where id = %s", id)
-    read = rewording.stored_words
+    edit_meanwhile(ground, monkeypatch, module, id, "\n\n".join([*before, first]))
 
-    def meanwhile(*given: Any) -> Any:
-        found = read(*given)
-        monkeypatch.setattr(rewording, "stored_words", read)
-        with ground.app.db.begin() as tx:
-            change = DocumentChange(content=text_content("\n\n".join([*before, first])))
-            documents.update(tx, ground.tenant, id, change)
-        drain(ground.app)
-        return found
+    if module is rewording:
+        Maintainer(ground.app).refresh_words()
+    else:
+        assert ground.verify(mend=True)["words_wrong"].mended == 0
 
-    monkeypatch.setattr(rewording, "stored_words", meanwhile)
-    Maintainer(ground.app).refresh_words()
+    assert ground.verify() == {}
 
+
+def test_what_the_text_needs_by_now_is_not_dropped(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = prose(random_id()), prose(random_id())
+    id, other = ground.add(first), ground.add(second)
+    drain(ground.app)
+    ground.sql(
+        "insert into entries (document_id, hash, text, terms, weights, embedding)"
+        " select %s, hash, text, terms, weights, embedding from entries where document_id = %s",
+        id, other,
+    )  # fmt: skip
+    edit_meanwhile(ground, monkeypatch, verify, id, f"{first}\n\n{second}")
+
+    assert ground.verify(mend=True)["entry_orphaned"].mended == 0
+
+    # That entry had never been counted, and has the words of a first passage.
+    assert ground.verify(mend=True).keys() <= {"count_wrong", "words_wrong"}
     assert ground.verify() == {}
 
 
