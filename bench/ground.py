@@ -204,9 +204,7 @@ class Ground:
 
 def start(command: list[str], data_dir: Path, settings: Mapping[str, str]) -> Service:
     """Start a part of the service on a free port and wait until it is ready."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     given = {"data_dir": str(data_dir), "port": str(port), "api_key": KEY, **settings}
     with (data_dir / "bench.log").open("ab") as out:
         process = subprocess.Popen(
@@ -224,6 +222,12 @@ def start(command: list[str], data_dir: Path, settings: Mapping[str, str]) -> Se
         process.kill()
         raise
     return service
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def clean_environment() -> dict[str, str]:

@@ -3,7 +3,8 @@ against bare durable inserts.
 
 A bare insert is one row with the same text, committed to the same server. Latencies alternate with
 it call by call. The rate is measured without a worker, which would work on what was posted
-meanwhile; latency once without a worker and once while a worker ingests long documents.
+meanwhile; latency once without a worker and once while a worker ingests long documents. What the
+smallest server makes of the same insert says how much of the distance is the service's own.
 """
 
 import statistics
@@ -12,17 +13,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import LiteralString
 
 import psycopg
 
+from bench import smallest
 from bench.corpus import Shuffled
 from bench.figures import Figure, alternate, percentile
-from bench.ground import Ground, Service, wait
+from bench.ground import Client, Ground, Service, wait
+from bench.smallest import INSERT
 
 CLIENTS = 8
 BATCH = 50
-INSERT: LiteralString = "insert into bench_bare (content) values (%s)"
 BACKLOG = 4
 """long documents that wait while latency is measured"""
 
@@ -48,7 +49,12 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
     _prepare(url)
     with ground.answering(url) as service:
         yield from _latency(service, url, texts, size, "idle", "nothing else to do")
-        yield from _rate(service, url, texts, size)
+        yield from _rate(service.client, url, texts, size, "rate", "POSTs")
+        what = f"documents in batches of {BATCH}"
+        yield from _rate(service.client, url, texts, size, "batch", what, BATCH)
+    with smallest.answering(ground, url) as connect:
+        what = "POSTs to the smallest server"
+        yield from _rate(connect, url, texts, size, "smallest", what)
     service, url = ground.service, ground.service.database_url
     _prepare(url)
     client = service.client()
@@ -62,10 +68,7 @@ def measure(ground: Ground, size: Size) -> Iterator[Figure]:
 
 def _prepare(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as session:
-        session.execute(
-            "create table if not exists bench_bare"
-            " (id bigint generated always as identity primary key, content text not null)"
-        )
+        session.execute(smallest.MAKE)
 
 
 def _latency(
@@ -97,34 +100,37 @@ def _latency(
         )
 
 
-def _rate(service: Service, url: str, texts: Shuffled, size: Size) -> Iterator[Figure]:
+def _rate(
+    connect: Callable[[], Client],
+    url: str,
+    texts: Shuffled,
+    size: Size,
+    id: str,
+    what: str,
+    each: int = 1,
+) -> Iterator[Figure]:
+    """`each`: documents of a request."""
     some = [texts.document(500) for _ in range(200)]
 
     def bare(_: int) -> float:
         return _per_second(size.seconds, lambda: _inserter(url, some))
 
-    for id, what, each in (
-        ("rate", "POSTs", 1),
-        ("batch", f"documents in batches of {BATCH}", BATCH),
-    ):
+    def real(number: int) -> float:
+        name = f"{id}-{number}"
+        return each * _per_second(size.seconds, lambda: _poster(connect(), some, name, each))
 
-        def real(number: int, id: str = id, each: int = each) -> float:
-            name = f"{id}-{number}"
-            return each * _per_second(size.seconds, lambda: _poster(service, some, name, each))
-
-        rates, ratios = alternate(size.rounds, bare, real)
-        yield Figure(
-            f"post.{id}",
-            f"{what}, {CLIENTS} clients, no worker",
-            statistics.median(rates),
-            "/s",
-            statistics.median(ratios),
-            f"bare inserts, {CLIENTS} threads",
-        )
+    rates, ratios = alternate(size.rounds, bare, real)
+    yield Figure(
+        f"post.{id}",
+        f"{what}, {CLIENTS} clients, no worker",
+        statistics.median(rates),
+        "/s",
+        statistics.median(ratios),
+        f"bare inserts, {CLIENTS} threads",
+    )
 
 
-def _poster(service: Service, texts: list[str], round: str, each: int) -> Iterator[None]:
-    client = service.client()
+def _poster(client: Client, texts: list[str], round: str, each: int) -> Iterator[None]:
     name = f"{round}-{threading.get_ident()}"
     number = 0
     while True:
