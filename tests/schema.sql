@@ -555,7 +555,7 @@ CREATE FUNCTION public_as_of.known_chunks() RETURNS TABLE(document_id text, "pos
     AS $$
         select c.document_id, c.position, c.start_at, c.end_at, c.hash, c.place
           from public.chunks c join public.documents d on d.id = c.document_id
-         where d.text_since <= public_as_of.moment()
+         where d.scope @> public_as_of.within() and d.text_since <= public_as_of.moment()
         union all
         select v.document_id, c.position, c.start_at, c.end_at, c.hash, c.place
           from public.versions v join public.version_chunks c on c.version_id = v.id
@@ -566,7 +566,8 @@ CREATE FUNCTION public_as_of.known_entries() RETURNS TABLE(document_id text, has
     AS $$
         select e.document_id, e.hash, e.text, e.terms, e.weights, e.embedding, e.embedding_b
           from public.entries e join public.documents d on d.id = e.document_id
-         where case when d.text_since <= public_as_of.moment()
+         where d.scope @> public_as_of.within()
+           and case when d.text_since <= public_as_of.moment()
                     then d.status in ('done', 'failed')
                          or exists (select from public.chunks c
                                      where c.document_id = e.document_id and c.hash = e.hash)
@@ -584,7 +585,8 @@ CREATE FUNCTION public_as_of.known_entries() RETURNS TABLE(document_id text, has
                                       else i.other_embedder end from public.index_settings i)
                     then k.embedding_b end
           from public.version_entries k join public.documents d on d.id = k.document_id
-         where exists (select from public.versions v
+         where d.scope @> public_as_of.within()
+           and exists (select from public.versions v
                          join public.version_chunks c on c.version_id = v.id
                         where v.document_id = k.document_id and c.hash = k.hash
                           and not v.doomed and v.known_from <= public_as_of.moment()
@@ -595,6 +597,9 @@ CREATE FUNCTION public_as_of.known_entries() RETURNS TABLE(document_id text, has
 CREATE FUNCTION public_as_of.moment() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$select current_setting('recollect.as_of')::timestamptz$$;
+CREATE FUNCTION public_as_of.within() RETURNS integer[]
+    LANGUAGE sql STABLE
+    AS $$select coalesce(nullif(current_setting('recollect.as_of_scope', true), ''), '{}')::int4[]$$;
 CREATE TABLE public.assistant_tokens (
     hash bytea NOT NULL,
     assistant_id text NOT NULL,

@@ -443,17 +443,20 @@ def versions(tx: Tx) -> tuple[str, str]:
     return row["server"], row["vector"]
 
 
-def look_back(tx: Tx, org: str, when: datetime | None) -> None:
+def look_back(tx: Tx, org: str, when: datetime | None, within: Sequence[int] = ()) -> None:
     """From here on, this transaction reads the documents of an organisation as they were, out of
-    the schema of migration `0039_versions`; None: as they are."""
+    the schema of migration `0039_versions`; None: as they are. `within`: only those whose scope has
+    these numbers are asked for."""
     if when is not None:
         tx.execute(
             "select set_config('recollect.as_of', %s, true),"
-            " set_config('recollect.as_of_org', %s, true), set_config('search_path',"
+            " set_config('recollect.as_of_org', %s, true),"
+            " set_config('recollect.as_of_scope', %s::int4[]::text, true),"
+            " set_config('search_path',"
             " case when current_schema() like '%%\\_as\\_of' then '' else"
             "  quote_ident(current_schema() || '_as_of') || ', ' end"
             " || current_setting('search_path'), true)",
-            (when.isoformat(), org),
+            (when.isoformat(), org, list(within)),
         )
 
 

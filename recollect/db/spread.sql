@@ -132,8 +132,7 @@ create trigger refacet after update on documents
   referencing old table as there_before new table as now_there
   for each statement execute function refacet();
 --;;
--- What was known then, as in `0039_versions`: here each side is read by itself, and of one
--- organisation (`db.look_back`), all of it.
+-- What was known then, as in `0065_past_of_a_scope`: here each side is read by itself.
 do $do$
 declare
   ours text := quote_ident(current_schema());
@@ -149,6 +148,7 @@ begin
         return query
           with known as materialized (select d.id from %1$s.documents d
             where d.org_id = current_setting('recollect.as_of_org')
+              and d.scope @> %2$s.within()
               and d.text_since <= %2$s.moment())
           select c.document_id, c.position, c.start_at, c.end_at, c.hash, c.place
             from known k join %1$s.chunks c on c.document_id = k.id;
@@ -156,7 +156,8 @@ begin
           select v.document_id, c.position, c.start_at, c.end_at, c.hash, c.place
             from %1$s.documents d join %1$s.versions v on v.document_id = d.id
             join %1$s.version_chunks c on c.version_id = v.id
-           where d.org_id = current_setting('recollect.as_of_org') and not v.doomed
+           where d.org_id = current_setting('recollect.as_of_org')
+              and d.scope @> %2$s.within() and not v.doomed
              and v.known_from <= %2$s.moment() and v.known_until > %2$s.moment();
       end $f$
   $sql$, ours, past);
@@ -170,6 +171,7 @@ begin
         return query
           with known as materialized (select d.id from %1$s.documents d
             where d.org_id = current_setting('recollect.as_of_org')
+              and d.scope @> %2$s.within()
               and d.text_since <= %2$s.moment())
           select e.document_id, e.hash, e.text, e.terms, e.weights, e.embedding, e.embedding_b
             from known k join %1$s.entries e on e.document_id = k.id
@@ -180,7 +182,8 @@ begin
           with held as materialized (select distinct v.document_id, c.hash
             from %1$s.documents d join %1$s.versions v on v.document_id = d.id
             join %1$s.version_chunks c on c.version_id = v.id
-           where d.org_id = current_setting('recollect.as_of_org') and not v.doomed
+           where d.org_id = current_setting('recollect.as_of_org')
+              and d.scope @> %2$s.within() and not v.doomed
              and d.text_since > %2$s.moment()
              and v.known_from <= %2$s.moment() and v.known_until > %2$s.moment())
           select e.document_id, e.hash, e.text, e.terms, e.weights, e.embedding, e.embedding_b
@@ -196,6 +199,7 @@ begin
                    then k.embedding_b end
             from %1$s.version_entries k join %1$s.documents d on d.id = k.document_id
            where d.org_id = current_setting('recollect.as_of_org')
+              and d.scope @> %2$s.within()
              and exists (select from %1$s.versions v
                            join %1$s.version_chunks c on c.version_id = v.id
                           where v.document_id = k.document_id and c.hash = k.hash

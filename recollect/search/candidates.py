@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pgvector import HalfVector, SparseVector
 from psycopg import sql
 
-from recollect import documents
+from recollect import db, documents
 from recollect.db import Tx
 from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
@@ -135,6 +135,8 @@ class Candidates:
 
     def __init__(self, tx: Tx, tenant: Tenant, query: Query, inside: DocumentId | None) -> None:
         self._tx, self._query = tx, query
+        scope = documents.sought(tenant.id, query.tags)
+        db.look_back(tx, tenant.id, query.as_of, scope)
         self._model = vector_index.sought(tx, "entries", query.vector)
         self._column = self._model.column
         tx.plan_for_any(statements.SETTINGS)
@@ -154,7 +156,6 @@ class Candidates:
         quoted = [word for one in query.phrases for word in one.words]
         words = list(dict.fromkeys([*terms.query_words(query.text), *quoted]))
         groups = [terms.numbers(tenant.id, word) for word in words]
-        scope = documents.sought(tenant.id, query.tags)
         away = [terms.numbers(tenant.id, w) for one in query.excluded for w in one.words]
         counted, self._everywhere, self._shards = _counts(
             tx, tenant, [*scope, *reach, *(n for group in (*groups, *away) for n in group)]
@@ -189,10 +190,8 @@ class Candidates:
         if query.phrases:
             self._hold(tenant, query.phrases)
             # Any of its words finds all that holds a phrase.
-            self._picks, self._beside = (
-                list(terms.numbers(tenant.id, query.phrases[0].words[0])),
-                [],
-            )
+            self._picks = list(terms.numbers(tenant.id, query.phrases[0].words[0]))
+            self._beside = []
             self._unpicked = ()
         if words := [one.words[0] for one in query.excluded if not _of_several(one)]:
             # One look for any of them: a look for each of 63 took seconds.
@@ -413,6 +412,7 @@ class Candidates:
         statement = statements.FOUND.format(
             picked=picked,
             dense=dense,
+            **(statements.BY_ONE if query.as_of and self._shards == 1 else statements.JOINED),
             condition=self._condition,
             published=statements.PUBLISHED.format(sql.SQL("p.hash")),
             similarity=sql.SQL(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from psycopg import sql
 
-from recollect import db, documents
+from recollect import documents
 from recollect.db import Tx
 from recollect.model import Document, DocumentId, Hit, HitChunk, Parts, Tenant
 from recollect.search import ranking
@@ -25,7 +25,6 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
 
     Raises Unavailable for the vector of a model that the index does not have any more.
     """
-    db.look_back(tx, tenant.id, query.as_of)
     hits: list[Hit] = []
     for _ in range(TRIES):
         found = Candidates(tx, tenant, query, inside).find()

@@ -101,7 +101,7 @@ found as materialized (
   select k.*, c.position, c.start_at, c.end_at, c.place, e.text,
          -(e.weights <#> %(words)s) as points, {similarity} as similarity
   from candidates k
-  join entries e on e.document_id = k.document_id and e.hash = k.hash
+  {looked_up}
   join lateral (
     select position, start_at, end_at, place from chunks
     where document_id = e.document_id and hash = e.hash
@@ -109,9 +109,23 @@ found as materialized (
   ) as c on true
 )
 select f.*, d.updated_at, d.title, d.blob_name, (select count(*) from picked) as picked
-from found f join documents d on d.id = f.document_id
+from found f {dated}
 """
 )
+JOINED = {
+    "looked_up": sql.SQL("join entries e on e.document_id = k.document_id and e.hash = k.hash"),
+    "dated": sql.SQL("join documents d on d.id = f.document_id"),
+}
+# What was known then lies in several tables, of which a plain join reads all.
+BY_ONE = {
+    "looked_up": sql.SQL(
+        "cross join lateral (select * from entries e"
+        "  where e.document_id = k.document_id and e.hash = k.hash offset 0) as e"
+    ),
+    "dated": sql.SQL(
+        "cross join lateral (select * from documents d where d.id = f.document_id offset 0) as d"
+    ),
+}
 
 COUNTS = sql.SQL(
     "select number, entries, null as shards from term_counts"

@@ -7,7 +7,7 @@ A cursor explains each statement before it runs it, so that none is written down
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -394,6 +394,27 @@ def test_words_are_found_by_their_numbers(explain: Explain, tenant: Tenant) -> N
     found = searched(explain, tenant, hybrid.Query(RARE_WORD, None))
 
     assert "entries_terms" in found.indexes
+
+
+def test_a_search_of_the_past_reads_its_tag_alone(large: tuple[Database, Tenant]) -> None:
+    """It read every passage of every tenant."""
+    db, tenant = large
+    query = hybrid.Query("text", NOISE, tags=["few"], as_of=datetime.now(UTC))
+    with db.begin() as tx:
+        before = rows_read(tx)
+        assert len(hybrid.search(tx, tenant, query)) == query.limit
+
+        assert rows_read(tx) - before < 50 * FEW
+
+
+def rows_read(tx: Tx) -> int:
+    """By this transaction."""
+    row = tx.execute(
+        "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int as n"
+        " from pg_stat_xact_user_tables"
+    ).fetchone()
+    assert row is not None
+    return row["n"]
 
 
 def test_words_look_for_documents_only_once_the_best_are_known(
