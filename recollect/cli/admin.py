@@ -15,7 +15,7 @@ from recollect.app import (
 )
 from recollect.cli._config import load
 from recollect.cli._database import transaction
-from recollect.cli.output import confirm, counted, echo_json, fail, shown, table
+from recollect.cli.output import confirm, counted, echo_json, fail, if_stopped, shown, table
 from recollect.connectors._robots import AGENT, MAX_BYTES, Robots, Rule
 from recollect.db import Database, machines
 from recollect.db.embedded import database
@@ -263,14 +263,16 @@ def reindex(
         audits.record(tx, "index.rebuilt", embedder=name)
         memories.forget_vectors(tx)
     if embedder is not None:
+        left = "the workers embed the rest once the service runs; until then words find it"
         try:
-            with database(config, keep=False) as ensure, Database(ensure(), size=1) as db:
+            with (
+                if_stopped(left),
+                database(config, keep=False) as ensure,
+                Database(ensure(), size=1) as db,
+            ):
                 embed_memories(db, embedder)
         except RecollectError as error:
-            fail(
-                f"{error}; the workers embed the other memories once the service runs; until then"
-                " words find them"
-            )
+            fail(f"{error}; {left}")
     if as_json:
         echo_json({"embedder": name, "queued": queued})
     else:

@@ -18,7 +18,7 @@ from recollect.blobs import open_blobs
 from recollect.cli._config import load
 from recollect.cli._database import address, refuse_no_database
 from recollect.cli._log import log_of_command
-from recollect.cli.output import console, counted, echo_json, tell
+from recollect.cli.output import console, counted, echo_json, if_stopped, tell
 from recollect.config import Config
 from recollect.db import Database, Tx
 from recollect.db.embedded import database
@@ -62,7 +62,8 @@ def backup(
     Example: recollect backup /backups/recollect-monday.zip
     """
     config = _config()
-    with _watched("backup") as show:
+    stopped = if_stopped(f"there is no new {file}; a backup is complete or absent")
+    with _watched("backup") as show, stopped:
         refuse_no_database(config)
         secrets = _secrets(config) if with_key else {}
         with database(config) as ensure:
@@ -145,7 +146,8 @@ def restore(
         secrets = {name: archive.read(f"secrets/{name}") for name in archive.manifest.secrets}
         with database(config) as ensure:
             url = ensure()
-            with _secrets_put(config, secrets):
+            stopped = if_stopped("the database is as it was before")
+            with stopped, _secrets_put(config, secrets):
                 done = backups.restore(
                     archive,
                     url,
@@ -246,7 +248,8 @@ def export(
     Example: recollect export handbook-bundle --org acme --tag handbook
     """
     config = _config()
-    with _watched("export") as show:
+    stopped = if_stopped(f"there is no {folder}; a bundle is complete or absent")
+    with _watched("export") as show, stopped:
         only = tags.check(tag, "--tag") if tag else None
         with address(config) as url:
             bundle = backups.export(
@@ -297,7 +300,8 @@ def bring(
     Example: recollect import handbook-bundle --org acme
     """
     config = _config()
-    with _watched("import") as show:
+    stopped = if_stopped("what was added stays; the same command adds the rest")
+    with _watched("import") as show, stopped:
         bundle = backups.open_bundle(folder)
         with address(config) as url, open_app(config, url) as app:
             reason = backups.must_embed(bundle, app.embedder)

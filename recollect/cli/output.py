@@ -7,7 +7,8 @@ cannot steer the terminal that shows it.
 import json
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import NoReturn
 
@@ -65,6 +66,16 @@ def confirm(question: str, *, yes: bool) -> None:
 def tell(message: str) -> None:
     """A remark for people, on standard error."""
     typer.echo(harmless(message), err=True)
+
+
+@contextmanager
+def if_stopped(told: str) -> Generator[None]:
+    """Say what has become of the work inside, if Ctrl-C or another signal ends it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        tell(f"stopped: {told}")
+        raise
 
 
 def echo_json(value: object) -> None:

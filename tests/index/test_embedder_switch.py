@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from recollect import documents
 from recollect.app import App, index_identity
 from recollect.blobs import FolderBlobs
-from recollect.cli import doctor
+from recollect.cli import admin, doctor
 from recollect.cli import embedder as cli
 from recollect.db import Database, Tx
 from recollect.documents import DocumentChange, NewDocument
@@ -737,6 +737,20 @@ def test_who_stops_waiting_for_a_change_is_told_that_it_goes_on(
     with pytest.raises(KeyboardInterrupt):
         cli._awaited(filled.app.db)
     assert "the workers go on" in capsys.readouterr().err
+
+
+def test_who_stops_a_reindex_is_told_that_the_workers_embed_the_rest(
+    filled: Ground, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", filled.app.db.url)
+    monkeypatch.setattr(admin, "open_embedder_of", lambda *_: filled.small)
+    monkeypatch.setattr(admin, "embed_memories", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        admin.reindex(yes=True)
+    assert "stopped: the workers embed the rest" in capsys.readouterr().err
 
 
 def test_memories_that_a_killed_reindex_did_not_get_to_are_embedded_by_the_workers(

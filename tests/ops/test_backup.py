@@ -8,6 +8,7 @@ import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -1374,6 +1375,45 @@ def test_what_breaks_off_is_said_as_it_is_and_leaves_nothing(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("backup {}/new.zip", "new.zip; a backup is complete or absent"),
+        ("restore {}/made.zip --replace", "the database is as it was before"),
+        ("export {}/new --org acme", "new; a bundle is complete or absent"),
+        ("import {}/bundle --org acme", "what was added stays; the same command adds the rest"),
+    ],
+)
+def test_who_stops_a_command_is_told_what_has_become_of_it(
+    terminal: Terminal, new_place: Callable[..., App], tmp_path: Path, command: str, told: str
+) -> None:
+    app = new_place()
+    add(app, new_org(app), story(1))
+    drain(app)
+    save(app, tmp_path / "made.zip")
+    bundle_of(app, tmp_path / "bundle")
+    with app.db.begin() as tx:  # as the commands, whose settings name no model
+        tx.execute("delete from index_settings")
+    app.db.close()
+    there = {"RECOLLECT_DATABASE_URL": url_of(app), "RECOLLECT_DATA_DIR": str(tmp_path / "d")}
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(url_of(app)) as blocker:
+        blocker.execute("lock table documents in access exclusive mode")
+        ended = pool.submit(lambda: terminal.run(*command.format(tmp_path).split(), **there))
+        eventually(lambda: rows(url_of(app), WAITING) or ended.done())
+        assert not ended.done(), ended.result()
+        os.kill(terminal.pid, signal.SIGINT)
+
+        done = ended.result()
+    assert (done.code, told in done.err) == (130, True), done.err
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "new.zip").exists()
+
+
+WAITING: LiteralString = (
+    "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+)
 
 
 def test_no_command_takes_an_empty_folder_for_that_of_the_files(
