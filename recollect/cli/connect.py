@@ -180,7 +180,7 @@ def connections(
 
 
 def _todo(one: Mapping[str, Any]) -> str | None:
-    """What a person has to do before anything is synced, and the command for it."""
+    """What a person has to do before anything more is synced, and the command for it."""
     if one["state"] in ("pending", "needs_auth") and part("_providers").authorizes(one["provider"]):
         return f"`recollect connections authorize {one['id']}` prints the link to authorize it"
     if part("_providers").unpicked(one["provider"], one["metadata"]):
@@ -188,6 +188,8 @@ def _todo(one: Mapping[str, Any]) -> str | None:
             "nothing is picked yet, so nothing is synced;"
             f" `recollect connections pick {one['id']}` lists what there is"
         )
+    if one["errorCode"] in ("rate_limited", "provider_unavailable") and one["nextSyncAt"]:
+        return "nothing has to be done: its documents stay, and the next sync goes on from there"
     return None
 
 

@@ -58,6 +58,24 @@ def desk(app: App, org: Org, key: str, starter: Starter, tmp_path: Path) -> Gene
             yield Desk(own, Tenant(org.id), github, shell)
 
 
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(429, {"Retry-After": "3600"}), (403, {"X-RateLimit-Remaining": "0"}), (503, {}), (500, {})],
+)
+def test_who_waits_for_a_provider_is_told_that_it_goes_on_by_itself(
+    desk: Desk, status: int, headers: dict[str, str]
+) -> None:
+    id = desk.run("connect", "github", "--tag", "docs").out.split()[1]
+    desk.authorize(id)
+    desk.run("connections", "pick", id, "octo/docs")
+    desk.github.proxy.on(".", status=status, headers=headers, times=None)
+    syncs.drain(desk.app)
+
+    shown = desk.run("connections")
+
+    assert f"{id}: nothing has to be done: its documents stay" in shown.err
+
+
 def test_repositories_are_connected_from_the_link_to_the_pick(desk: Desk) -> None:
     desk.github.repository.commit({"guide.md": "Herons."})
     made = desk.run("connect", "github", "--tag", "docs")

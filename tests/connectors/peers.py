@@ -294,7 +294,9 @@ class GithubPeer(Peer):
 
     def forget_cursor(self) -> None:
         """The head is thrown away: a forced push to what was before."""
-        parents = re.findall(rb"^parent (\w+)", self.repository.objects[self.repository.head][1])
+        parents = re.findall(
+            rb"(?m)^parent (\w+)", self.repository.objects[self.repository.head][1]
+        )
         if parents:
             self.repository.force("main", parents[0].decode())
 
