@@ -176,6 +176,27 @@ def test_a_database_that_gets_workers_later_is_spread_at_the_next_start(
     assert sum(place.shards().values()) == SHARDS
 
 
+def test_an_index_that_is_spread_takes_the_migrations_of_a_newer_version(place: Place):
+    """Those since it could be spread that write functions; what `spread.sql` made stays."""
+    with psycopg.connect(place.app.db.url) as session:
+        made = "select prosrc from pg_proc where proname = 'known_entries'"
+        before = session.execute(made).fetchall()
+        session.execute("drop function public_as_of.within()")
+        session.execute("delete from migrations where name = '0065_past_of_a_scope'")
+
+    assert migrate(place.app.db.url, index_shards=SHARDS) == ["0065_past_of_a_scope"]
+
+    with psycopg.connect(place.app.db.url) as session:
+        assert session.execute(made).fetchall() == before
+    id = add(place, "A heron by the shore.")
+    drain(place.app)
+    with place.app.db.begin() as tx:
+        row = tx.execute("select clock_timestamp() as t").fetchone()
+        assert row is not None
+        query = hybrid.Query("heron", None, tags=["all"], as_of=row["t"])
+        assert {hit.document.id for hit in hybrid.search(tx, place.tenant, query)} == {id}
+
+
 @dataclass
 class Load:
     """Clients that add, delete and search while servers are killed; every answer counts."""
