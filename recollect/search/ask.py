@@ -77,7 +77,7 @@ def ask(
 
         def completed(tx: Tx) -> list[Hit]:
             db.look_back(tx, tenant.id, query.as_of)
-            return hybrid.with_neighbours(tx, hits)
+            return hybrid.with_neighbours(tx, hits, in_the_past=query.as_of is not None)
 
         return Answer(app.db.read(completed), asked.warnings)
     return Answer(hits, asked.warnings)

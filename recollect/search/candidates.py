@@ -348,8 +348,7 @@ class Candidates:
         return replace(way, walk=False) if way.walk and self._more(shown) else None
 
     def _pick_others(self) -> bool:
-        """Let the rarest of the other words pick where those that did stand nowhere in scope;
-        whether there are any."""
+        """Where those that picked stand nowhere in scope, let others; whether there are any."""
         done = frozenset(self._picks)
         self._unpicked = [group for group in self._unpicked if done.isdisjoint(group)]
         self._picks, self._beside = self._choose(self._unpicked)
@@ -397,22 +396,23 @@ class Candidates:
             "column": self._column,
             "dimensions": sql.Literal(0 if query.vector is None else len(query.vector)),
         }
+        joins = statements.BY_ONE if query.as_of and self._shards == 1 else statements.JOINED
         picked = dense = statements.NOTHING
         if self._words:
             picked = statements.PICKED_NARROWED if way.narrowed else statements.PICKED
             picked = statements.PICKED_SHARED if way.shared else picked
             few = {"documents": matching, "condition": sql.SQL("true")} if self._few else {}
-            picked = statements.FIRST.format(all=picked.format(**{**blanks, **few}))
+            picked = statements.FIRST.format(all=picked.format(**{**blanks, **few}), **joins)
         if query.vector is not None:
             dense = (statements.WALKED if way.walk else statements.COMPARED).format(**blanks)
             dense = statements.SHARED.format(all=dense) if way.shared else dense
             # A round of a walk begins with the nearest, and knows of no others.
             is_sorted = way.walk and not way.shared and rounds == 1
-            dense = dense if is_sorted else statements.FIRST.format(all=dense)
+            dense = dense if is_sorted else statements.FIRST.format(all=dense, **joins)
         statement = statements.FOUND.format(
             picked=picked,
             dense=dense,
-            **(statements.BY_ONE if query.as_of and self._shards == 1 else statements.JOINED),
+            **joins,
             condition=self._condition,
             published=statements.PUBLISHED.format(sql.SQL("p.hash")),
             similarity=sql.SQL(

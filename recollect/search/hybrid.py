@@ -31,7 +31,8 @@ def search(tx: Tx, tenant: Tenant, query: Query, *, inside: DocumentId | None = 
         hits, whole = _read(tx, tenant, query, found)
         if whole:
             break
-    return with_neighbours(tx, hits) if query.with_neighbours else hits
+    past = query.as_of is not None
+    return with_neighbours(tx, hits, in_the_past=past) if query.with_neighbours else hits
 
 
 def fuse(answers: Sequence[Sequence[Hit]], query: Query) -> list[Hit]:
@@ -127,8 +128,12 @@ def rerank(
     return sorted(found, key=lambda hit: _behind(hit.chunks[0]))
 
 
-def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
+def with_neighbours(tx: Tx, hits: Sequence[Hit], *, in_the_past: bool = False) -> list[Hit]:
     """Add the chunk before and after each match, marked as not relevant by itself."""
+    known = these = ""
+    if in_the_past:  # of which a join alone reads all; of today's tables this reads whole documents
+        known = "where d.id = any(%(ids)s)"
+        these = "where c.document_id = any(%(ids)s) and e.document_id = any(%(ids)s)"
     wanted = [
         (hit.document.id, hit.document.updated_at, position)
         for hit in hits
@@ -137,18 +142,19 @@ def with_neighbours(tx: Tx, hits: Sequence[Hit]) -> list[Hit]:
     ]
     rows = tx.execute(
         # This is a later snapshot: what was finished meanwhile has other chunks at other places.
-        "with near as materialized (select distinct id, position"
-        "  from unnest(%s::text[], %s::timestamptz[], %s::int[]) as n (id, updated_at, position)"
-        "  join documents using (id, updated_at))"
+        "with near as materialized (select distinct id, position from unnest"
+        "   (%(ids)s::text[], %(updated)s::timestamptz[], %(positions)s::int[])"
+        "   as n (id, updated_at, position)"
+        f"  join documents d using (id, updated_at) {known})"
         " select c.document_id, c.position, c.start_at, c.end_at, c.place, e.text"
         " from near join chunks c on c.document_id = near.id and c.position = near.position"
         " join entries e on e.document_id = c.document_id and e.hash = c.hash"
-        " order by c.document_id, c.position",
-        (
-            [id for id, _, _ in wanted],
-            [updated_at for _, updated_at, _ in wanted],
-            [position for _, _, position in wanted],
-        ),
+        f" {these} order by c.document_id, c.position",
+        {
+            "ids": [id for id, _, _ in wanted],
+            "updated": [updated_at for _, updated_at, _ in wanted],
+            "positions": [position for _, _, position in wanted],
+        },
     ).fetchall()
     near: dict[str, list[HitChunk]] = {}
     for row in rows:

@@ -72,8 +72,7 @@ FIRST = sql.SQL(
     "   (select d.updated_at from documents d where d.id = f.document_id) as updated_at"
     "   from first_found f),"
     "  placed as materialized (select c.document_id, c.hash, min(c.position) as position"
-    "   from dated f join chunks c on c.document_id = f.document_id and c.hash = f.hash"
-    "   where f.beside > 1 group by c.document_id, c.hash)"
+    "   from dated f {placed} where f.beside > 1 group by c.document_id, c.hash)"
     " select f.*, p.position from dated f left join placed p using (document_id, hash)"
     ") as best order by distance, updated_at desc, position limit %(candidates)s"
 )
@@ -113,11 +112,16 @@ from found f {dated}
 """
 )
 JOINED = {
+    "placed": sql.SQL("join chunks c on c.document_id = f.document_id and c.hash = f.hash"),
     "looked_up": sql.SQL("join entries e on e.document_id = k.document_id and e.hash = k.hash"),
     "dated": sql.SQL("join documents d on d.id = f.document_id"),
 }
 # What was known then lies in several tables, of which a plain join reads all.
 BY_ONE = {
+    "placed": sql.SQL(
+        "cross join lateral (select document_id, hash, position from chunks c"
+        "  where c.document_id = f.document_id and c.hash = f.hash offset 0) as c"
+    ),
     "looked_up": sql.SQL(
         "cross join lateral (select * from entries e"
         "  where e.document_id = k.document_id and e.hash = k.hash offset 0) as e"

@@ -17,7 +17,7 @@ from psycopg import Cursor, sql
 from psycopg.rows import DictRow
 
 from recollect import documents
-from recollect.db import Database, Tx
+from recollect.db import Database, Tx, look_back
 from recollect.documents import DocumentQuery, NewDocument
 from recollect.documents.filters import parse as parse_filter
 from recollect.index import terms, vector_index
@@ -405,6 +405,21 @@ def test_a_search_of_the_past_reads_its_tag_alone(large: tuple[Database, Tenant]
         assert len(hybrid.search(tx, tenant, query)) == query.limit
 
         assert rows_read(tx) - before < 50 * FEW
+
+
+def test_neighbours_in_the_past_are_found_without_their_scope(
+    large: tuple[Database, Tenant],
+) -> None:
+    db, tenant = large
+    query = hybrid.Query("text", NOISE, tags=["few"], as_of=datetime.now(UTC))
+    with db.begin() as tx:
+        hits = hybrid.search(tx, tenant, query)
+    with db.begin() as tx:
+        before = rows_read(tx)
+        look_back(tx, tenant.id, query.as_of)
+        hybrid.with_neighbours(tx, hits, in_the_past=True)
+
+        assert rows_read(tx) - before < 50 * query.limit
 
 
 def rows_read(tx: Tx) -> int:
