@@ -50,6 +50,10 @@ WORDS = 100
 """that are kept: the newest"""
 LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)
 """How long a replica is left alone: twice as long each time, until it serves again."""
+NO_REPLICA = "it does not follow the primary: copy that anew, or take it out of RECOLLECT_READ_URLS"
+LASTING = 5
+"""After so many rests a lag is told; under load each replica lags for moments, many times a minute,
+which costs nothing."""
 LINE = {
     "keepalives_idle": "5",
     "keepalives_interval": "2",
@@ -146,6 +150,7 @@ class Replica(Database):
         self.passed = 0
         self._behind = 0
         self._state: Literal["new", "serves", "lags", "away"] = "new"
+        self._told = self._state
         self._reason = ""
         self._rests = 0
         self._rest_until = 0.0
@@ -235,17 +240,20 @@ class Replica(Database):
                 raise _PassedError("lags", f"{row['behind']} bytes of the log are not replayed")
             self._closing.wait(LOOK.total_seconds())
         if not (row["replays"] and row["follows"]):
-            raise _PassedError("away", "it does not follow the primary")
+            raise _PassedError("away", NO_REPLICA)
 
     def _fares(self, state: Literal["serves", "lags", "away"], reason: str = "") -> None:
         with self._lock:
             self.busy -= 1
-            before, self._state, self._reason = self._state, state, reason
+            self._state, self._reason = state, reason
             if state == "serves":
                 self._rests, self._rest_until = 0, 0.0
             elif not self.is_left_alone():
                 self._rest()
-        if state == before:
+            is_news = state != self._told and (state != "lags" or self._rests >= LASTING)
+            if is_news:
+                self._told = state
+        if not is_news:
             return
         if state == "serves":
             LOG.info("replica serves", replica=self.name)

@@ -21,12 +21,12 @@ from recollect.app import App, index_identity
 from recollect.cli import app as cli
 from recollect.db import Database, ReplicaState, Tx, migrate, replicas, sessions
 from recollect.db.embedded import Embedded
-from recollect.db.replicas import Replicated
+from recollect.db.replicas import NO_REPLICA, Replicated
 from recollect.index import vector_index
 from recollect.model import Org, OrgId, Plan, Scope, random_id
 from recollect.orgs import orgs
 from recollect.worker.processing import drain
-from tests.conftest import eventually, free_port, plain_client, serving
+from tests.conftest import capture_logs, eventually, free_port, plain_client, serving
 from tests.fakes.streaming import Standby, standing_by
 
 WRITERS, ROUNDS = 4, 12
@@ -162,6 +162,29 @@ def test_what_was_written_is_read_by_any_process(shared: Cluster, key: str):
     eventually(shared.all_serve)
 
 
+def test_a_lag_is_told_once_and_only_if_it_lasts(shared: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """Under load each replica lags for moments, many times a minute."""
+    for rest in ("LEAST_REST", "MOST_REST"):
+        monkeypatch.setattr(replicas, rest, timedelta(milliseconds=1))
+    standby = shared.replicas[0]
+    with replicated(shared.primary, [standby]) as db, capture_logs() as lines:
+
+        def told() -> list[str]:
+            return [one.get("state", one["event"]) for one in lines if "replica" in one]
+
+        eventually(lambda: db.replicas()[0].state == "serves")
+        lines.clear()
+        standby.pause()
+        shared.new_org()
+        assert db.replicas()[0].state == "lags"
+        assert told() == []
+        eventually(lambda: db.replicas() and told())
+        standby.resume()
+        eventually(lambda: db.replicas()[0].state == "serves")
+
+    assert told() == ["lags", "replica serves"]
+
+
 @pytest.mark.parametrize("paused", [0, 1])
 def test_what_was_deleted_is_in_no_answer(shared: Cluster, key: str, paused: int):
     with client(shared.urls[0], key) as here, client(shared.urls[1], key) as there:
@@ -290,7 +313,7 @@ def test_a_replica_of_what_was_promoted_is_left_alone(
         promoted.ask("select pg_promote()")
         promoted.ask("create table of_its_own as select generate_series(1, 100000) as n")
         eventually(lambda: astray.ask("select to_regclass('of_its_own') is not null"))
-        eventually(lambda: db.replicas()[0].reason == "it does not follow the primary")
+        eventually(lambda: db.replicas()[0].reason == NO_REPLICA)
         with db.begin() as tx:
             tx.execute("create table of_ours ()")
         assert db.read(lambda tx: tx.execute("select from of_ours").fetchall()) == []
@@ -404,7 +427,7 @@ def test_another_database_and_a_replica_that_was_promoted_are_left_alone(
                 return {one.reason for one in db.replicas()}
 
             # Not at once where it lagged before: it rests.
-            eventually(lambda: reasons() == {"it does not follow the primary"})
+            eventually(lambda: reasons() == {NO_REPLICA})
 
 
 def test_a_replica_that_is_away_at_the_start_is_no_fault(shared: Cluster):
