@@ -50,7 +50,9 @@ WORDS = 100
 """that are kept: the newest"""
 LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)
 """How long a replica is left alone: twice as long each time, until it serves again."""
-NO_REPLICA = "it does not follow the primary: copy that again, or take it out of RECOLLECT_READ_URLS"
+NO_REPLICA = (
+    "it does not follow the primary: copy that again, or take it out of RECOLLECT_READ_URLS"
+)
 LASTING = 5
 """After so many rests a lag is told; under load each replica lags for moments, many times a minute,
 which costs nothing."""
