@@ -2,7 +2,8 @@
 are compared with, beside the bare statement.
 
 It has FastAPI, uvicorn, a pool, and the embedder of the service. It checks no key, bounds and keeps
-nothing, and asks for no words: whatever it takes no service on this ground takes less.
+nothing, and asks for no words: what it takes is what the server, the model and a statement cost.
+In a large tag it compares all vectors, which takes longer than to walk through their index.
 
 `python -m bench.smallest PORT DATABASE_URL CACHE MODEL`
 """

@@ -51,7 +51,7 @@ WORDS = 100
 LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)
 """How long a replica is left alone: twice as long each time, until it serves again."""
 NO_REPLICA = (
-    "it does not follow the primary: copy that again, or take it out of RECOLLECT_READ_URLS"
+    "it does not follow the primary: build the replica again, or take it out of RECOLLECT_READ_URLS"
 )
 LASTING = 5
 """After so many rests a lag is told; under load each replica lags for moments, many times a minute,
