@@ -70,6 +70,8 @@ from recollect.orgs import orgs
 router = APIRouter(tags=["documents"], route_class=ApiRoute)
 STALE = timedelta(hours=4)
 """Unfinished documents that nothing happened to for so long are shown as stuck."""
+LONGEST_WAIT = 55.0
+"""Seconds that a `wait` lasts: proxies and clients often give up after 60."""
 ENDED = (Status.DONE, Status.FAILED)
 UPLOAD_FIELDS = {"file", *(field.alias for field in UploadLabels.model_fields.values())}
 AsOf = Annotated[
@@ -334,7 +336,7 @@ async def _end_of(request: Request, app: App, tenant: Tenant, id: str, wait: flo
     Between two looks this holds neither a thread nor a connection.
     """
     events: Events = request.app.state.events
-    deadline = time.monotonic() + wait
+    deadline = time.monotonic() + min(wait, LONGEST_WAIT)
     document = await _look(request, app, tenant, id)
     if document.status in ENDED:
         return

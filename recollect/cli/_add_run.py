@@ -356,7 +356,10 @@ class DocumentWatch:
         if time.monotonic() - self._asked > QUIET:
             self._ask_what_hinders()
         if time.monotonic() - self._moved > QUIET and not (self._explained or self._trouble):
-            tell(f"nothing has moved for {QUIET:.0f} s; is a worker running? Ctrl-C ends the wait")
+            why = "is a worker running?"
+            if self.reading is not None:
+                why = f"{self.reading} is being worked on, which takes long if it is large."
+            tell(f"nothing has moved for {QUIET:.0f} s: {why} Ctrl-C ends the wait")
             self._explained = True
         self._next = time.monotonic() + self._pause
 

@@ -264,13 +264,23 @@ class Service:
         if not isinstance(body, kind if good else dict):
             if answer.status >= 500:
                 raise Transient(f"{self.url} answered {answer.status}")
-            raise SetupError(
-                f"{self.url} answered {answer.status}, but not as Recollect does;"
-                " is that the right address?"
-            )
+            raise self._strange(answer)
         if not good:
             raise _refusal(answer, cast(dict[str, Any], body))
         return body
+
+    def _strange(self, answer: EndpointAnswer) -> RecollectError:
+        """An answer that is not the service's: of a proxy in front of it, or of something else."""
+        if answer.status == 413:
+            return BadRequestError(
+                f"the proxy at {self.url} takes no request as large as this one: raise its limit to"
+                " 80 MB (nginx: client_max_body_size 80m)"
+            )
+        told = f"{self.url} answered {answer.status}, but not as Recollect does"
+        to = answer.headers.get("location", "").partition("?")[0]
+        if 300 <= answer.status < 400 and to.isprintable():
+            return SetupError(f"{told}: it leads to {to}. Give the address that it leads to")
+        return SetupError(f"{told}; is that the right address?")
 
     def _explained(self, error: Transient) -> RecollectError:
         if error.code != "unreachable":

@@ -425,6 +425,9 @@ def _providers(config: Config) -> list[CheckResult]:
         found.append(CheckResult("pushes", "off", told))
     else:
         found.append(CheckResult("pushes", "ok", f"to {public.rstrip('/')}/v3/hooks/…"))
+    if public is not None and urlsplit(public).path.strip("/"):
+        told = f"{public} has a path, where the API works, but not the console: give it a host name"
+        found.append(CheckResult("console", "warn", told))
     found += [
         CheckResult(one.name, STATES[one.holds], one.sentence)
         for connector in all_connectors().values()

@@ -167,7 +167,11 @@ def check_origin(request: Request) -> None:
         ours = {request.headers.get("host"), urlsplit(public_url(request)).netloc}
         allowed = urlsplit(request.headers.get("origin", "")).netloc in ours - {"", None}
     if not allowed:
-        raise PermissionDeniedError("Forbidden", "this was not sent from the console itself")
+        raise PermissionDeniedError(
+            "Forbidden",
+            "this was not sent from the console itself. If a proxy stands in front of the service,"
+            " let it forward Host, or set RECOLLECT_PUBLIC_URL to the address in the browser",
+        )
 
 
 def app_of(request: Request) -> App:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from recollect.api import documents
 from recollect.app import App
 from recollect.db import Database
 from recollect.errors import RateLimitError, Unavailable
@@ -87,6 +88,16 @@ def test_a_key_has_so_many_waits_and_others_have_theirs(
     assert set(done) == {"done"}
     assert len(done) == WAITS_OF_A_KEY
     assert client.get(f"/v3/documents/{id}?wait=1").status_code == 200, "the places are free again"
+
+
+def test_the_longest_wait_ends_before_proxies_and_clients_give_up(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert documents.LONGEST_WAIT < 58
+    monkeypatch.setattr(documents, "LONGEST_WAIT", 0.05)
+    answer = client.get(f"/v3/documents/{add(client)}?wait=60", timeout=30)
+
+    assert answer.json()["status"] == "queued"
 
 
 def test_who_hangs_up_leaves_its_place(client: httpx.Client) -> None:

@@ -822,6 +822,33 @@ def test_who_waits_is_told_what_the_service_lacks(
     assert "the service cannot work: the disk is full: " in capsys.readouterr().err
 
 
+def test_who_waits_is_told_whether_anybody_works(
+    live_url: str,
+    key: str,
+    app: App,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(_add_run, "QUIET", 0.0)
+    service = Client(live_url, key)
+    told: list[str] = []
+    for status in ("queued", "processing"):
+        id = service.send("POST", "/v3/documents", {"content": status, "filepath": "owls.txt"})[
+            "id"
+        ]
+        with app.db.begin() as tx:
+            tx.execute("update documents set status = %s where id = %s", (status, id))
+        watch = DocumentWatch(service, None)
+        watch.expect(id)
+        for _ in range(2):  # the first is a movement
+            watch.look()
+            watch._next = 0.0
+        told.append(capsys.readouterr().err)
+
+    assert "nothing has moved for 0 s: is a worker running? Ctrl-C" in told[0]
+    assert "owls.txt is being worked on" in told[1]
+
+
 @contextmanager
 def answering(*answers: tuple[int, bytes], asked: list[str] | None = None) -> Generator[str]:
     """A server that gives these answers, one after the other; the last one again and again.
@@ -838,6 +865,8 @@ def answering(*answers: tuple[int, bytes], asked: list[str] | None = None) -> Ge
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.send_header("retry-after", "0")
+            if 300 <= status < 400:
+                self.send_header("location", f"https://notes.example{self.path}")
             self.end_headers()
             self.wfile.write(body)
 
@@ -938,8 +967,25 @@ def test_a_service_that_cannot_answer_is_not_waited_for_before_it_is_watched() -
     assert asked == ["/v3/documents/counts"]
 
 
+def test_what_a_proxy_refuses_for_its_size_stops_no_other_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    listed = (200, b'{"memories": [], "pagination": {"totalItems": 0}}')
+    large = (413, b"<html>413 Request Entity Too Large")
+    with answering(listed, listed, large, large, listed) as url:
+        ended = CliRunner().invoke(commands, ["add", str(tmp_path), "--url", url, "--key", "k"])
+
+    assert "not reached" not in ended.stderr
+    assert ended.output.count("client_max_body_size 80m") == 2
+
+
 def test_another_service_at_the_address_is_told_from_ours() -> None:
     with answering((200, b"<html>")) as url, pytest.raises(SetupError, match="right address"):
+        Client(url, "k").get("/x")
+    with (
+        answering((301, b"<html>")) as url,
+        pytest.raises(SetupError, match=r"leads to https://notes\.example/x\. Give the address"),
+    ):
         Client(url, "k").get("/x")
     with (
         answering((400, b'{"error": "Bad", "details": "q: missing"}')) as url,
