@@ -28,6 +28,11 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "datestyle": "ISO",
         "intervalstyle": "postgres",
         "standard_conforming_strings": "on",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        "array_nulls": "on",
+        "transform_null_equals": "off",
+        "gin_fuzzy_search_limit": "0",  # of what has a frequent word, some would be left out
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",
         "statement_timeout": "0",
@@ -39,7 +44,8 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
     }
     | citus.SETTINGS
 )
-"""Of every session: what values look like, what a transaction is, and no limits of time."""
+"""Of every session: what values look like, what a statement means and finds, what a transaction is,
+and no limits of time."""
 NO_MORE: Mapping[str, str] = MappingProxyType({})
 _SETTLE = (
     "select set_config(key, value, false) from jsonb_each_text(%s)"
