@@ -112,6 +112,44 @@ def test_an_encoding_that_does_not_keep_every_text_is_refused(
         migrate(url)
 
 
+OF_OTHERS: list[LiteralString] = [
+    "create table users (id int)",
+    "create table documents (id int)",
+    "create table migrations (id int, migration text, batch int)",
+    "create table migrations (id int, name text, run_on timestamptz)",
+]
+
+
+@pytest.mark.parametrize("table", OF_OTHERS)
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(
+    theirs: Callable[[LiteralString], str],
+    postgres_url: str,
+    table: LiteralString,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Ours came beside its tables, where `restore --replace` would have dropped them; or the start
+    and `doctor` ended with a traceback and left a table behind."""
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    by_superuser(url, table)
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    told = CliRunner().invoke(cli, ["doctor"])
+    assert isinstance(told.exception, SystemExit)
+    assert "FAIL database: the schema public of the database" in told.output
+    with pytest.raises(
+        SetupError, match=r"tables of another program \((users|documents|migr\w+)\);"
+    ):
+        migrate(url)
+    with Database(url, size=1) as database, database.begin() as tx:
+        assert not is_current(tx)
+        assert len(tx.execute("select from pg_tables where schemaname = 'public'").fetchall()) == 1
+        tx.execute("create schema ours")
+    assert migrate(make_conninfo(url, options="-c search_path=ours,public"))
+
+
 @pytest.mark.parametrize("name", ["mine", "Mine"])
 def test_a_schema_that_the_url_names_is_that_of_all_sessions(
     theirs: Callable[[LiteralString], str], postgres_url: str, name: str
@@ -220,6 +258,11 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
         "statement_timeout": "'5min'",
         "lock_timeout": "'5min'",
         "idle_session_timeout": "'5min'",
+        "bytea_output": "'escape'",
+        "extra_float_digits": "-5",
+        "array_nulls": "off",
+        "transform_null_equals": "on",
+        "gin_fuzzy_search_limit": "3",
     }
     for setting, value in settings.items():
         by_superuser(postgres_url, "alter database {} set " + setting + " = " + value, name)
@@ -243,6 +286,11 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
         "client_encoding": "UTF8",
         "lock_timeout": "0",
         "idle_session_timeout": "0",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        "array_nulls": "on",
+        "transform_null_equals": "off",
+        "gin_fuzzy_search_limit": "0",
     }
     for found, timeout in ((pooled, "7s"), (alone, "0")):
         assert found.pop("datestyle").startswith("ISO")
