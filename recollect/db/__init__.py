@@ -266,10 +266,10 @@ class Database:
         self._refusal = refusal
 
     def _configure(self, connection: Tx) -> None:
-        self._note(None)
-        connection.bound(self._patience)
-        settle(connection, self._settings)
-        pgvector.psycopg.register_vector(connection)
+        with connection.made_ready(self._note):
+            connection.bound(self._patience)
+            settle(connection, self._settings)
+            pgvector.psycopg.register_vector(connection)
 
     def _until(self) -> float:
         return time.monotonic() + self._patience

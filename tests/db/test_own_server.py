@@ -28,7 +28,7 @@ from recollect.db.embedded import Embedded
 from recollect.db.faults import judged
 from recollect.db.replicas import Replicated
 from recollect.db.server_check import are_apart
-from recollect.db.sessions import connect
+from recollect.db.sessions import check_url, connect
 from recollect.documents import NewDocument
 from recollect.errors import DatabaseAway, SetupError
 from recollect.events.listener import Notice, watch
@@ -375,12 +375,20 @@ def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):
         "postgresql://role:%zzhunter2@127.0.0.1/recollect",
         "mysql://role:hunter2@127.0.0.1/recollect",
         "postgresql://role:hunter2@127.0.0.1/recollect?hunter2=1",
+        "postgresql://role:some@hunter2@127.0.0.1/recollect",
+        "postgresql://role:hunter2/some@127.0.0.1/recollect",
+        "postgresql://role:5432/hunter2@127.0.0.1/recollect",
+        "host=127.0.0.1 password='some' port=hunter2",
     ],
 )
 def test_what_is_no_connection_string_is_not_quoted(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Each command ended with a traceback that told the password."""
+    """Each command ended with a traceback that told the password; what follows an `@` or `/` in it
+    stood in errors as the name of a host, and in `/ready` as that of a replica."""
+    with pytest.raises(SetupError, match="READ_URLS: one of them is not a connection") as refused:
+        Replicated("postgresql://127.0.0.1/recollect", [url], size=1, name="test")
+    assert "hunter2" not in f"{refused.value!r}{refused.value.__cause__!r}"
     given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
     for name, value in given.items():
         monkeypatch.setenv(f"RECOLLECT_{name}", value)
@@ -389,6 +397,20 @@ def test_what_is_no_connection_string_is_not_quoted(
         said = f"{told.output}{told.exception}"
         assert "RECOLLECT_DATABASE_URL is not a connection string" in said
         assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ro%40le:p%40s%2Fs@127.0.0.1:5432/a%40b?application_name=a/b@c",
+        "postgresql://role:a#b:c,d?e@127.0.0.1,127.0.0.2:5433/recollect",
+        "postgresql:///recollect?host=/run/postgresql&user=a@b",
+        "host=@socket dbname=a@b/c password='p@s/s'",
+        "",
+    ],
+)
+def test_what_is_a_connection_string_is_taken_as_one(url: str):
+    check_url(url)
 
 
 def test_doctor_says_why_the_database_does_not_answer(
