@@ -55,8 +55,8 @@ NO_REPLICA = (
     "it does not follow the primary: build the replica again, or take it out of RECOLLECT_READ_URLS"
 )
 TAKES_WRITES = (
-    "it is no replica, since it takes writes itself: take it out of RECOLLECT_READ_URLS, or, if it"
-    " is not the primary, build the replica again"
+    "it takes writes itself, as a primary does: take it out of RECOLLECT_READ_URLS, or, where"
+    " another server is the primary, build it again as a replica of that"
 )
 LASTING = 5
 """After so many rests a lag is told; under load each replica lags for moments, many times a minute,
