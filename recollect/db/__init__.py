@@ -266,10 +266,10 @@ class Database:
         self._refusal = refusal
 
     def _configure(self, connection: Tx) -> None:
-        self._note(None)
-        connection.bound(self._patience)
-        settle(connection, self._settings)
-        pgvector.psycopg.register_vector(connection)
+        with connection.made_ready(self._note):
+            connection.bound(self._patience)
+            settle(connection, self._settings)
+            pgvector.psycopg.register_vector(connection)
 
     def _until(self) -> float:
         return time.monotonic() + self._patience
@@ -574,8 +574,8 @@ def is_current(tx: Tx) -> bool:
 
 
 def _applied(tx: Tx) -> set[str]:
-    there = tx.execute("select to_regclass('migrations') is not null as there").fetchone()
-    if there is None or not there["there"]:
+    ours = "attrelid = to_regclass('migrations') and attname = 'applied_at'"
+    if not tx.execute("select from pg_attribute where " + ours).fetchall():  # nor another program's
         return set()
     return {row["name"] for row in tx.execute("select name from migrations")}
 

@@ -25,6 +25,7 @@ from recollect import log
 from recollect.db import AT_ONE_MOMENT, Answer, Database, ReplicaState, Tx
 from recollect.db.faults import first_line, judging
 from recollect.db.server_check import check_pooler
+from recollect.db.sessions import NO_URL, is_url
 from recollect.errors import Contended, Refused, SetupError, Unavailable
 from recollect.loop import backoff
 
@@ -52,6 +53,10 @@ LEAST_REST, MOST_REST = timedelta(milliseconds=250), timedelta(seconds=30)
 """How long a replica is left alone: twice as long each time, until it serves again."""
 NO_REPLICA = (
     "it does not follow the primary: build the replica again, or take it out of RECOLLECT_READ_URLS"
+)
+TAKES_WRITES = (
+    "it takes writes itself, as a primary does: take it out of RECOLLECT_READ_URLS, or, where"
+    " another server is the primary, build it again as a replica of that"
 )
 LASTING = 5
 """After so many rests a lag is told; under load each replica lags for moments, many times a minute,
@@ -133,12 +138,9 @@ class Replica(Database):
 
     def __init__(self, url: str, *, size: int) -> None:
         """Raises SetupError if `url` is not a connection string."""
-        try:
-            said = conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
-            raise SetupError(
-                "RECOLLECT_READ_URLS: one of them is not a connection string"
-            ) from error
+        if not is_url(url):
+            raise SetupError(f"RECOLLECT_READ_URLS: one of them {NO_URL}")
+        said = conninfo_to_dict(url)
         super().__init__(
             make_conninfo(url, **{name: value for name, value in LINE.items() if name not in said}),
             size=size,
@@ -233,7 +235,10 @@ class Replica(Database):
         give_up = time.monotonic() + CATCH_UP.total_seconds()
         while True:
             # Of this transaction each statement has a snapshot of its own.
-            row = tx.execute(_STANDS, values).fetchone()
+            try:
+                row = tx.execute(_STANDS, values).fetchone()
+            except psycopg.errors.UndefinedTable as error:  # another program's database
+                raise _PassedError("away", NO_REPLICA) from error
             assert row is not None
             self._behind = row["behind"]
             if not row["behind"] or not row["replays"]:  # which will be behind for ever
@@ -241,7 +246,9 @@ class Replica(Database):
             if time.monotonic() >= give_up:
                 raise _PassedError("lags", f"{row['behind']} bytes of the log are not replayed")
             self._closing.wait(LOOK.total_seconds())
-        if not (row["replays"] and row["follows"]):
+        if not row["replays"]:
+            raise _PassedError("away", TAKES_WRITES)
+        if not row["follows"]:
             raise _PassedError("away", NO_REPLICA)
 
     def _fares(self, state: Literal["serves", "lags", "away"], reason: str = "") -> None:

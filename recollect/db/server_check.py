@@ -21,6 +21,7 @@ def check_server(session: psycopg.Connection[Any]) -> None:
         )
     _check_encoding(session)
     _check_schema(session)
+    _check_tables(session)
     row = cursor.execute(
         "select default_version, installed_version from pg_available_extensions"
         " where name = 'vector'"
@@ -147,6 +148,32 @@ def _check_schema(session: psycopg.Connection[Any]) -> None:
             f"the role {session.info.user} looks into {first}, and its Recollect is in the"
             f" schema {there}; end RECOLLECT_DATABASE_URL with"
             f" ?options=-csearch_path%3D{there},public (after other options with & instead of ?)"
+        )
+
+
+def _check_tables(session: psycopg.Connection[Any]) -> None:
+    """Raises SetupError where the schema has tables and none of them is our list of migrations: it
+    is another program's, and what drops or writes again all tables would take its ones, too."""
+    rows = (
+        session.cursor(row_factory=tuple_row)
+        .execute(
+            "select quote_ident(nspname), quote_ident(relname)"
+            " from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where nspname = current_schema() and relkind in ('r', 'p')"
+            " and not exists (select from pg_depend where classid = 'pg_class'::regclass"
+            "  and objid = c.oid and deptype = 'e')"
+            " and not exists (select from pg_class m join pg_attribute on attrelid = m.oid"
+            "  where m.relnamespace = n.oid and m.relname = 'migrations'"
+            "  and attname = 'applied_at')"
+            " order by 2 limit 5"
+        )
+        .fetchall()
+    )
+    if rows:
+        raise SetupError(
+            f"the schema {rows[0][0]} of the database {session.info.dbname} holds tables of another"
+            f" program ({', '.join(name for _, name in rows)}); give Recollect a database of its"
+            " own: create database NAME encoding 'UTF8' template template0"
         )
 
 

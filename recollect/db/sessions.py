@@ -1,7 +1,9 @@
 """How a session with the database begins: with our settings, whatever its role, its database or a
 pooler in front of it would have them be, and over a line that counts as lost when it is silent."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -28,6 +30,11 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "datestyle": "ISO",
         "intervalstyle": "postgres",
         "standard_conforming_strings": "on",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        "array_nulls": "on",
+        "transform_null_equals": "off",
+        "gin_fuzzy_search_limit": "0",  # of what has a frequent word, some would be left out
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",
         "statement_timeout": "0",
@@ -39,8 +46,14 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
     }
     | citus.SETTINGS
 )
-"""Of every session: what values look like, what a transaction is, and no limits of time."""
+"""Of every session: what values look like, what a statement means and finds, what a transaction is,
+and no limits of time."""
 NO_MORE: Mapping[str, str] = MappingProxyType({})
+NO_URL = (
+    "is not a connection string such as postgresql://ROLE:PASSWORD@HOST/DATABASE; in a password"
+    " the signs % @ / : ? # , are written %25 %40 %2F %3A %3F %23 %2C"
+)
+_PASSWORD_WITH_SLASH = re.compile(r"postgres(ql)?://[^/?@]*/[^?]*@")
 _SETTLE = (
     "select set_config(key, value, false) from jsonb_each_text(%s)"
     " where key <> 'transaction_timeout' or current_setting(key, true) is not null"
@@ -48,6 +61,20 @@ _SETTLE = (
 
 Connection = TypeVar("Connection", bound=psycopg.Connection[Any])
 AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+
+Note = Callable[[psycopg.Error | None], object]
+
+
+@contextmanager
+def _noting(refused: Note | None) -> Generator[None]:
+    """`refused` is told what ends the block, too."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if refused is not None:
+            refused(error)
+        raise
 
 
 class PooledSession(psycopg.Connection[DictRow]):
@@ -58,15 +85,19 @@ class PooledSession(psycopg.Connection[DictRow]):
         cls,
         conninfo: str = "",
         *,
-        refused: Callable[[psycopg.Error], object] | None = None,
+        refused: Note | None = None,
         **more: Any,
     ) -> Self:
-        try:
+        with _noting(refused):
             return super().connect(conninfo, **more)
-        except psycopg.Error as error:
-            if refused is not None:
-                refused(error)
-            raise
+
+    @contextmanager
+    def made_ready(self, refused: Note) -> Generator[None]:
+        """In the block the session gets what it needs. `refused` is told why it cannot be used,
+        too; None, where it can."""
+        with _noting(refused):
+            yield
+        refused(None)
 
 
 def connect(
@@ -121,15 +152,24 @@ def settle(session: psycopg.Connection[Any], settings: Mapping[str, str] = NO_MO
 
 def check_url(url: str) -> None:
     """Raises SetupError, which does not quote it, for what is not a connection string."""
+    if not is_url(url):
+        raise SetupError(f"RECOLLECT_DATABASE_URL {NO_URL}")
+
+
+def is_url(url: str) -> bool:
+    """Whether it is a connection string, as libpq and its author understand it. After a sign that
+    a password must not have there, the rest would count as a host, a port or a database, which
+    errors and `/ready` show."""
     try:
-        conninfo_to_dict(url)
+        said = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        told = (
-            "RECOLLECT_DATABASE_URL is not a connection string such as"
-            " postgresql://ROLE:PASSWORD@HOST/DATABASE; in a password the signs % @ / : ? # are"
-            " written %25 %40 %2F %3A %3F %23"
-        )
-        raise SetupError(told) from None  # the error quotes the password
+        return False
+    hosts, ports = (str(said.get(name) or "").split(",") for name in ("host", "port"))
+    if any("@" in host[1:] for host in hosts):  # before a name it means an abstract socket
+        return False
+    if any(port and not port.isdecimal() for port in ports):
+        return False
+    return _PASSWORD_WITH_SLASH.match(url) is None
 
 
 def line(url: str) -> dict[str, Any]:

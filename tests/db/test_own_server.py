@@ -28,7 +28,7 @@ from recollect.db.embedded import Embedded
 from recollect.db.faults import judged
 from recollect.db.replicas import Replicated
 from recollect.db.server_check import are_apart
-from recollect.db.sessions import connect
+from recollect.db.sessions import check_url, connect
 from recollect.documents import NewDocument
 from recollect.errors import DatabaseAway, SetupError
 from recollect.events.listener import Notice, watch
@@ -110,6 +110,44 @@ def test_an_encoding_that_does_not_keep_every_text_is_refused(
     url = theirs("encoding " + encoding + " lc_collate 'C' lc_ctype 'C'")
     with pytest.raises(SetupError, match=f"has the encoding {encoding}"):
         migrate(url)
+
+
+OF_OTHERS: list[LiteralString] = [
+    "create table users (id int)",
+    "create table documents (id int)",
+    "create table migrations (id int, migration text, batch int)",
+    "create table migrations (id int, name text, run_on timestamptz)",
+]
+
+
+@pytest.mark.parametrize("table", OF_OTHERS)
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(
+    theirs: Callable[[LiteralString], str],
+    postgres_url: str,
+    table: LiteralString,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Ours came beside its tables, where `restore --replace` would have dropped them; or the start
+    and `doctor` ended with a traceback and left a table behind."""
+    url = theirs("")
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    by_superuser(url, table)
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    told = CliRunner().invoke(cli, ["doctor"])
+    assert isinstance(told.exception, SystemExit)
+    assert "FAIL database: the schema public of the database" in told.output
+    with pytest.raises(
+        SetupError, match=r"tables of another program \((users|documents|migr\w+)\);"
+    ):
+        migrate(url)
+    with Database(url, size=1) as database, database.begin() as tx:
+        assert not is_current(tx)
+        assert len(tx.execute("select from pg_tables where schemaname = 'public'").fetchall()) == 1
+        tx.execute("create schema ours")
+    assert migrate(make_conninfo(url, options="-c search_path=ours,public"))
 
 
 @pytest.mark.parametrize("name", ["mine", "Mine"])
@@ -220,6 +258,11 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
         "statement_timeout": "'5min'",
         "lock_timeout": "'5min'",
         "idle_session_timeout": "'5min'",
+        "bytea_output": "'escape'",
+        "extra_float_digits": "-5",
+        "array_nulls": "off",
+        "transform_null_equals": "on",
+        "gin_fuzzy_search_limit": "3",
     }
     for setting, value in settings.items():
         by_superuser(postgres_url, "alter database {} set " + setting + " = " + value, name)
@@ -243,6 +286,11 @@ def test_what_a_database_sets_for_its_sessions_changes_nothing(
         "client_encoding": "UTF8",
         "lock_timeout": "0",
         "idle_session_timeout": "0",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        "array_nulls": "on",
+        "transform_null_equals": "off",
+        "gin_fuzzy_search_limit": "0",
     }
     for found, timeout in ((pooled, "7s"), (alone, "0")):
         assert found.pop("datestyle").startswith("ISO")
@@ -327,12 +375,20 @@ def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):
         "postgresql://role:%zzhunter2@127.0.0.1/recollect",
         "mysql://role:hunter2@127.0.0.1/recollect",
         "postgresql://role:hunter2@127.0.0.1/recollect?hunter2=1",
+        "postgresql://role:some@hunter2@127.0.0.1/recollect",
+        "postgresql://role:hunter2/some@127.0.0.1/recollect",
+        "postgresql://role:5432/hunter2@127.0.0.1/recollect",
+        "host=127.0.0.1 password='some' port=hunter2",
     ],
 )
 def test_what_is_no_connection_string_is_not_quoted(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Each command ended with a traceback that told the password."""
+    """Each command ended with a traceback that told the password; what follows an `@` or `/` in it
+    stood in errors as the name of a host, and in `/ready` as that of a replica."""
+    with pytest.raises(SetupError, match="READ_URLS: one of them is not a connection") as refused:
+        Replicated("postgresql://127.0.0.1/recollect", [url], size=1, name="test")
+    assert "hunter2" not in f"{refused.value!r}{refused.value.__cause__!r}"
     given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
     for name, value in given.items():
         monkeypatch.setenv(f"RECOLLECT_{name}", value)
@@ -341,6 +397,20 @@ def test_what_is_no_connection_string_is_not_quoted(
         said = f"{told.output}{told.exception}"
         assert "RECOLLECT_DATABASE_URL is not a connection string" in said
         assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ro%40le:p%40s%2Fs@127.0.0.1:5432/a%40b?application_name=a/b@c",
+        "postgresql://role:a#b:c,d?e@127.0.0.1,127.0.0.2:5433/recollect",
+        "postgresql:///recollect?host=/run/postgresql&user=a@b",
+        "host=@socket dbname=a@b/c password='p@s/s'",
+        "",
+    ],
+)
+def test_what_is_a_connection_string_is_taken_as_one(url: str):
+    check_url(url)
 
 
 def test_doctor_says_why_the_database_does_not_answer(

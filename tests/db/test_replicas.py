@@ -15,13 +15,16 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
 from recollect.app import App, connection_strings, index_identity
 from recollect.cli import app as cli
 from recollect.db import Database, ReplicaState, Tx, migrate, replicas, sessions
 from recollect.db.embedded import Embedded
-from recollect.db.replicas import NO_REPLICA, Replicated
+from recollect.db.replicas import NO_REPLICA, TAKES_WRITES, Replicated
+from recollect.errors import DATABASE_AWAY
 from recollect.index import vector_index
 from recollect.model import Org, OrgId, Plan, Scope, random_id
 from recollect.orgs import orgs
@@ -427,7 +430,28 @@ def test_another_database_and_a_replica_that_was_promoted_are_left_alone(
                 return {one.reason for one in db.replicas()}
 
             # Not at once where it lagged before: it rests.
-            eventually(lambda: reasons() == {NO_REPLICA})
+            eventually(lambda: reasons() == {NO_REPLICA, TAKES_WRITES})
+
+
+def test_what_is_no_replica_is_told_what_is_wrong_with_it(shared: Cluster):
+    """The primary should have been built again, and of a database without vectors, or of another
+    program, it was said that it does not answer, or lacks a table."""
+    primary = shared.primary
+    another = make_conninfo(primary.superuser_url, dbname=f"shop_{random_id()[:6].lower()}")
+    name = str(conninfo_to_dict(another)["dbname"])
+    with psycopg.connect(primary.superuser_url, autocommit=True) as session:
+        session.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+
+    def reasons() -> list[str]:
+        with Replicated(primary.url, [primary.url, another], size=1, name="test") as db:
+            assert not db.read(_in_recovery)
+            return [one.reason for one in db.replicas()]
+
+    no_vectors = f"{DATABASE_AWAY}: vector type not found in the database"
+    eventually(lambda: reasons() == [TAKES_WRITES, no_vectors])
+    with psycopg.connect(another, autocommit=True) as session:
+        session.execute("create extension vector")
+    eventually(lambda: reasons() == [TAKES_WRITES, NO_REPLICA])
 
 
 def test_a_replica_that_is_away_at_the_start_is_no_fault(shared: Cluster):
