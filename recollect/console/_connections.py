@@ -37,7 +37,7 @@ from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, PermissionDeniedError, RequestError, SetupError
 from recollect.model import Connection, ConnectionState, Key, Tenant, Trigger
 from recollect.orgs import tags
-from recollect.sync import account_check, change_log, connect, connections, items
+from recollect.sync import account_check, change_log, connect, connections, items, overlaps
 from recollect.sync.account_check import CheckReport
 from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
@@ -365,12 +365,14 @@ def show(
         found = connections.get(tx, tenant, id)
         runs = connections.runs(tx, found.id, RUNS)
         seen = items.verdicts(tx, found.id)
+        twice = overlaps.told(tx, tenant, found)
     connector = connectors.all().get(found.provider)
     picks = connector is not None and connector.picks
     values = {
         **about(found),
         "connector": connector,
         "runs": runs,
+        "twice": twice,
         "most_runs": RUNS,
         "seen": seen,
         "shown": _shown_metadata(found),
