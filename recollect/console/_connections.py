@@ -499,7 +499,10 @@ def confirm_end(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -
         found = connections.get(tx, tenant, id)
         query = DocumentQuery(connections=[found.id], limit=1)
         brought = documents.find(tx, Tenant(tenant.id), query).total
-    return page(request, "disconnect.html", {**about(found), "brought": brought})
+    connector = connectors.all().get(found.provider)
+    revokes = connector is not None and connector.oauth is not None
+    values = {**about(found), "brought": brought, "revokes": revokes}
+    return page(request, "disconnect.html", values)
 
 
 @rooms.post(CONNECTIONS + "/{id}/delete")
