@@ -43,13 +43,13 @@ from recollect.api.deps import (
     wants,
 )
 from recollect.api.turns import AsksOthers
-from recollect.api.wire import Flag
+from recollect.api.wire import Flag, RequestBody
 from recollect.app import App
 from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, NotFoundError
 from recollect.ingest import intake
 from recollect.model import Connection, Page, Tenant, Trigger
-from recollect.sync import account_check, change_log, connect, connections, items
+from recollect.sync import account_check, change_log, connect, connections, items, overlaps
 from recollect.sync.change_log import What
 from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
@@ -115,7 +115,7 @@ def create(
     made = connect.create(app, tenant, key.org.plan, asked)
     if connector.oauth is None:
         done = Created(id=made.id, redirects_to=body.redirect_url, auth_link=None, expires_in=None)
-        return body.warned(done)
+        return done.model_copy(update={"warnings": _warnings(app, tenant, made, body)})
     return body.warned(_link(app, tenant, made, body.redirect_url))
 
 
@@ -214,7 +214,8 @@ def patch(
     intake.flat(app, {n: v for n, v in (body.metadata or {}).items() if n not in own})
     wanted = ConnectionChanges(named, body.document_limit, body.metadata, body.paused)
     changed = connect.change(app, tenant, found, wanted)
-    return body.warned(ConnectionOut.of(changed))
+    warnings = _warnings(app, tenant, changed, body)
+    return ConnectionOut.of(changed).model_copy(update={"warnings": warnings})
 
 
 @router.post(
@@ -375,14 +376,15 @@ def configure(
 ) -> Configured:
     """They replace what was picked before; a sync follows."""
     found = _connection(app, tenant, connectionId)
-    connect.pick(app, tenant, found, body.resources)
-    public = connectors.get(found.provider).push_url(app.config, "") is not None
-    told = "changes are pushed" if public else "changes are looked for every few minutes"
+    pushes = connect.pick(app, tenant, found, body.resources)
+    told = "changes are looked for every few minutes"
+    if pushes:
+        told += f", until {connectors.get(found.provider).name} agrees to push them"
     count = len(body.resources)
     done = Configured(
         success=True,
         message=f"{count} picked; the sync has begun, and {told}",
-        webhooks_registered=count if public else 0,
+        webhooks_registered=count if pushes else 0,
     )
     return body.warned(done)
 
@@ -466,6 +468,13 @@ def _known(provider: str) -> str:
 
 def _none(provider: str) -> NotFoundError:
     return NotFoundError("Connection not found", f"no {provider} connection carries these tags")
+
+
+def _warnings(app: App, tenant: Tenant, found: Connection, body: RequestBody) -> list[str] | None:
+    """Of fields that a request does not have, and of what comes in twice."""
+    with app.db.begin() as tx:
+        twice = overlaps.told(tx, tenant, found)
+    return [*(body.passed_over() or ()), *twice] or None
 
 
 def _link(app: App, tenant: Tenant, connection: Connection, redirect_url: str | None) -> Created:

@@ -32,8 +32,15 @@ from recollect.errors import (
     Unavailable,
     sentence_of,
 )
-from recollect.model import Connection
-from recollect.sync import authorizations, connect, push_registrations, revocations
+from recollect.model import Connection, Tenant
+from recollect.sync import (
+    authorizations,
+    connect,
+    connections,
+    overlaps,
+    push_registrations,
+    revocations,
+)
 from recollect.sync.connect import callback_url
 from recollect.sync.credentials import client_of, oauth_of, open_registration, seal_tokens
 from recollect.sync.push_registrations import StoredRegistration
@@ -156,9 +163,21 @@ def _agreed(
         if connector.picks and not connection.metadata.get(connect.PICKED)
         else ""
     )
-    return _redirect(app, taken.redirect_url, connection, None) or _page(
-        "Connected", f"{connector.name} of {who} is connected.{left} You may close this page."
+    if (sent := _redirect(app, taken.redirect_url, connection, None)) is not None:
+        return sent
+    twice = "".join(f" {told}" for told in _overlaps(app, connection))
+    return _page(
+        "Connected",
+        f"{connector.name} of {who} is connected.{left}{twice} You may close this page.",
     )
+
+
+def _overlaps(app: App, connection: Connection) -> list[str]:
+    """What comes in twice, now that the account is known."""
+    tenant = Tenant(connection.org_id, connection.reach)
+    with app.db.begin() as tx, suppress(NotFoundError):  # it may have ended meanwhile
+        return overlaps.told(tx, tenant, connections.get(tx, tenant, connection.id))
+    return []
 
 
 def _authorize(

@@ -40,7 +40,11 @@ def patch(
         org_id=key.org.id,
         org_slug=key.org.name,
         updated=_shown(now),
-        warnings=[*((body and body.passed_over()) or ()), *item_filter.lacks(change, app.llm)]
+        warnings=[
+            *((body and body.passed_over()) or ()),
+            *item_filter.lacks(change, app.llm),
+            *settings.lacks(change, now),
+        ]
         or None,
     )
 

@@ -110,7 +110,7 @@ def connect(
     for given, meant in part("_providers").mistaken(provider, metadata):
         tell(f"{provider} knows no {given}; did you mean {meant}? It is kept, and does nothing")
     made = service.send("POST", f"/v3/connections/{quote(provider, safe='')}", body)
-    _tell_of_twins(service, made["id"])
+    _tell_warnings(made)
     if as_json and not check:
         echo_json(made)
     elif as_json:
@@ -398,35 +398,10 @@ def _newest_of(service: Service, provider: str, tags: list[str] | None) -> str |
     return next((one["id"] for one in found if one["provider"] == provider), None)
 
 
-def _tell_of_twins(service: Service, id: str) -> None:
-    """Name other connections that bring the same, or some of it, into one of the same tags."""
-    by_id = {one["id"]: one for one in service.array("POST", "/v3/connections/list", {})}
-    mine = by_id.pop(id, None)
-    if mine is None or not _subject(mine["metadata"]):
-        return
-    for other, one in by_id.items():
-        if share := _shared(mine, one):
-            tell(
-                f"connection {other} brings {share}, so its documents come in twice;"
-                f" `recollect disconnect {id}` undoes it"
-            )
-
-
-def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """How much of what one brings the other brings into one of the same tags, if any."""
-    a, b = one["metadata"], other["metadata"]
-    if (
-        one["provider"] != other["provider"]
-        or any(a.get(key) != b.get(key) for key in ("endpoint", "bucket"))
-        or set(one["containerTags"]).isdisjoint(other["containerTags"])
-    ):
-        return None
-    ours, theirs = _subject(a), _subject(b)
-    if ours == theirs:
-        return "the same"
-    # A prefix takes what longer ones take as well.
-    nested = "bucket" in a and (ours.startswith(theirs) or theirs.startswith(ours))
-    return "some of the same" if nested else None
+def _tell_warnings(made: Mapping[str, Any]) -> None:
+    """Such as that another connection brings the same."""
+    for told in made.get("warnings") or ():
+        tell(f"{told} `recollect disconnect {made['id']}` undoes this one.")
 
 
 def _report(service: Service, id: str, as_json: bool) -> None:

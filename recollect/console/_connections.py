@@ -37,7 +37,7 @@ from recollect.documents import DocumentQuery
 from recollect.errors import BadRequestError, PermissionDeniedError, RequestError, SetupError
 from recollect.model import Connection, ConnectionState, Key, Tenant, Trigger
 from recollect.orgs import tags
-from recollect.sync import account_check, change_log, connect, connections, items
+from recollect.sync import account_check, change_log, connect, connections, items, overlaps
 from recollect.sync.account_check import CheckReport
 from recollect.sync.connect import ConnectionChanges, ConnectionRequest
 from recollect.sync.connections import LIMIT
@@ -365,12 +365,14 @@ def show(
         found = connections.get(tx, tenant, id)
         runs = connections.runs(tx, found.id, RUNS)
         seen = items.verdicts(tx, found.id)
+        twice = overlaps.told(tx, tenant, found)
     connector = connectors.all().get(found.provider)
     picks = connector is not None and connector.picks
     values = {
         **about(found),
         "connector": connector,
         "runs": runs,
+        "twice": twice,
         "most_runs": RUNS,
         "seen": seen,
         "shown": _shown_metadata(found),
@@ -497,7 +499,10 @@ def confirm_end(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -
         found = connections.get(tx, tenant, id)
         query = DocumentQuery(connections=[found.id], limit=1)
         brought = documents.find(tx, Tenant(tenant.id), query).total
-    return page(request, "disconnect.html", {**about(found), "brought": brought})
+    connector = connectors.all().get(found.provider)
+    revokes = connector is not None and connector.oauth is not None
+    values = {**about(found), "brought": brought, "revokes": revokes}
+    return page(request, "disconnect.html", values)
 
 
 @rooms.post(CONNECTIONS + "/{id}/delete")

@@ -97,6 +97,14 @@ def read_body(
     return _joined(decoded if sniff is None else _sniffed(decoded, sniff), enough)
 
 
+def broken_off(host: str) -> Transient:
+    """The server reset the connection, closed it too early, or sent what HTTP does not know."""
+    return Transient(
+        f"{host} gave no whole answer: it broke off the connection, or what it sent is not HTTP",
+        code="bad_response",
+    )
+
+
 def too_large(max_bytes: int) -> Permanent:
     return Permanent(f"the answer is larger than {max_bytes:,} bytes", code="too_large")
 

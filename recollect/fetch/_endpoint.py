@@ -13,7 +13,7 @@ import httpcore
 import httpx
 
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch._answer import join_headers, outcome, read_body
+from recollect.fetch._answer import broken_off, join_headers, outcome, read_body
 
 LARGEST_ANSWER = 64_000_000
 EXCERPT = 300
@@ -207,7 +207,7 @@ class Endpoint:
         except httpx.ConnectError as error:
             raise Transient(f"no connection to {self._host}", code="unreachable") from error
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-            raise Transient(f"{self._host} gave a broken answer", code="bad_response") from error
+            raise broken_off(self._host) from error
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:

@@ -21,6 +21,7 @@ from recollect.fetch._address import (
 )
 from recollect.fetch._answer import (
     as_text,
+    broken_off,
     file_name,
     join_headers,
     mime_of,
@@ -295,7 +296,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                 # A server may close an idle connection just when we use it: that says nothing,
                 # and RFC 9110 9.2.2 lets us ask again. The connection is gone from the pool.
                 if self._guard.fetching.dials > dials:
-                    raise Transient(f"{host} gave a broken answer", code="bad_response") from error
+                    raise broken_off(host) from error
 
     def _send(
         self,

@@ -88,6 +88,22 @@ def patch(
     return read(tx, org)
 
 
+def lacks(change: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A sentence for each application that a change switches on, or touches, and that lacks a part:
+    the one of the installation goes on serving."""
+    found: list[str] = []
+    for one in connectors.applications():
+        enabled = one.setting("CustomKeyEnabled")
+        parts = (one.setting("ClientId"), one.setting("ClientSecret"))
+        lacking = [name for name in parts if not now[name]]
+        if now[enabled] and lacking and not change.keys().isdisjoint((enabled, *parts)):
+            found.append(
+                f"{enabled}: it does nothing without {' and '.join(lacking)}; set"
+                f" {'them' if len(lacking) > 1 else 'it'}, too."
+            )
+    return found
+
+
 def reseal(tx: Tx, org: OrgId, keys: Sequence[bytes]) -> int:
     """Seal with the newest key what older ones sealed; how many that were."""
     row = tx.execute("select data from settings where org_id = %s for update", (org,)).fetchone()

@@ -268,13 +268,17 @@ def resources(
 
 def pick(
     app: App, tenant: Tenant, connection: Connection, picked: Sequence[Mapping[str, Any]]
-) -> None:
-    """They replace what was picked before; a sync follows. Raises as `resources`."""
+) -> bool:
+    """They replace what was picked before; a sync follows. Whether the provider will be asked to
+    push their changes. Raises as `resources`."""
     connector = _picking(connection)
     with app.db.begin() as tx:
         now = connections.get(tx, tenant, connection.id, lock=True)
         wanted = ConnectionChange(metadata=connector.configure(now.metadata, picked))
-        connections.update(tx, tenant, connection.id, wanted)
+        now = connections.update(tx, tenant, connection.id, wanted)
+    if connector.push_url(app.config, "") is None:
+        return False
+    return bool(connector.watches(open_source(app, now)))
 
 
 def select(

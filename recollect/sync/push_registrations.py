@@ -103,6 +103,13 @@ def drop_registrations(tx: Tx, ids: Sequence[str]) -> None:
     tx.execute("delete from registrations where id = any(%s)", (list(ids),))
 
 
+def retire(tx: Tx, ids: Sequence[str]) -> None:
+    """They count for nothing, until another one of their resource replaces them."""
+    tx.execute(
+        "update registrations set retired = true, renew_at = null where id = any(%s)", (list(ids),)
+    )
+
+
 def refuse_registration(tx: Tx, id: str, reason: str, again: timedelta) -> None:
     """The provider did not take it; tried again after `again`."""
     tx.execute(

@@ -55,6 +55,15 @@ def _register(app: App, claim: SyncClaim, stop: threading.Event) -> None:
     source = open_source(app, connection, stop=stop)
     with app.db.begin() as tx:
         stored = push_registrations.registered(tx, connection.id)
+        # The settings name another address now: they are made again, and end once that is done.
+        moved = [
+            one.registration.id
+            for one in stored
+            if one.registration.url != connector.push_url(app.config, one.registration.id)
+        ]
+        if moved:
+            push_registrations.retire(tx, moved)
+            stored = push_registrations.registered(tx, connection.id)
     if claim.trigger is not Trigger.EVENT:  # else a push has just shown that there are some
         stored = _standing(app, connector, source, connection.id, stored)
     live = {r.registration.resource for r in stored if not r.retired}

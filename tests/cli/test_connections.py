@@ -252,10 +252,10 @@ def test_the_doctor_counts_the_connections_that_wait_for_a_person(
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
-        ({}, {}, "brings the same,"),
-        ({"prefix": "docs/"}, {"prefix": "docs/"}, "brings the same,"),
-        ({}, {"prefix": "docs/"}, "brings some of the same,"),
-        ({"prefix": "docs/old/"}, {"prefix": "docs/"}, "brings some of the same,"),
+        ({}, {}, "brings the same into papers,"),
+        ({"prefix": "docs/"}, {"prefix": "docs/"}, "brings the same into papers,"),
+        ({}, {"prefix": "docs/"}, "brings some of the same into papers,"),
+        ({"prefix": "docs/old/"}, {"prefix": "docs/"}, "brings some of the same into papers,"),
         ({"prefix": "docs/"}, {"prefix": "papers/"}, None),
         ({}, {"endpoint": "http://127.0.0.1:9"}, None),
         ({}, {"bucket": "papers2"}, None),

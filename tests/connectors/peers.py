@@ -147,8 +147,8 @@ class Peer(ABC):
         """The settings, with those that pushes need."""
         return self.settings
 
-    def listen(self, gate: str) -> None:
-        """Let pushes go to the service at this address."""
+    def listen(self, gate: str, public: str = PUBLIC) -> None:
+        """Let pushes to `public` go to the service at this address."""
         self.gate = gate
 
     def deliver(self) -> None:
@@ -317,9 +317,9 @@ class GithubPeer(Peer):
     registers = "POST .*/hooks"
     proof = "x-hub-signature-256"
 
-    def listen(self, gate: str) -> None:
-        super().listen(gate)
-        self.github.detours[PUBLIC] = gate
+    def listen(self, gate: str, public: str = PUBLIC) -> None:
+        super().listen(gate, public)
+        self.github.detours[public] = gate
 
     def registrations(self) -> set[str]:
         return {str(id) for id in self.repository.hooks}
@@ -578,8 +578,8 @@ class GmailPeer(Peer):
         }
         return self.settings.model_copy(update=told)
 
-    def listen(self, gate: str) -> None:
-        super().listen(gate)
+    def listen(self, gate: str, public: str = PUBLIC) -> None:
+        super().listen(gate, public)
         self.gmail.topics[self.topic] = {PUBLISHER}
         self.gmail.now = datetime.now(UTC)  # watches end by it
 
@@ -693,9 +693,9 @@ class OneDrivePeer(Peer):
 
     registers = "POST .*/subscriptions"
 
-    def listen(self, gate: str) -> None:
-        super().listen(gate)
-        self.graph.detours[PUBLIC] = gate
+    def listen(self, gate: str, public: str = PUBLIC) -> None:
+        super().listen(gate, public)
+        self.graph.detours[public] = gate
 
     def deliver(self) -> None:
         self.graph.notify(self.user.drive)
@@ -798,8 +798,8 @@ class NotionPeer(Peer):
     registers = "by hand"
     proof = "x-notion-signature"
 
-    def listen(self, gate: str) -> None:
-        super().listen(gate)
+    def listen(self, gate: str, public: str = PUBLIC) -> None:
+        super().listen(gate, public)
         self.notion.subscribe(f"{gate}/v3/hooks/notion")
 
     def move(self, name: str, folder: str) -> None:
@@ -886,8 +886,8 @@ class GoogleDrivePeer(Peer):
     registers = "POST .*/watch"
     proof = "x-goog-channel-token"
 
-    def listen(self, gate: str) -> None:
-        super().listen(gate)
+    def listen(self, gate: str, public: str = PUBLIC) -> None:
+        super().listen(gate, public)
         self.drive.now = datetime.now(UTC)  # channels end by it
 
     def deliver(self) -> None:

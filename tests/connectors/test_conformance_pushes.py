@@ -42,6 +42,7 @@ from tests.connectors.test_conformance import unpaced as unpaced
 from tests.fakes.proxy import Proxy, Seen
 
 every = pytest.mark.parametrize
+MOVED = "https://moved.example"
 
 
 @dataclass
@@ -421,6 +422,34 @@ def test_27_a_registration_that_somebody_deleted_is_made_again(loud: Loud) -> No
     loud.peer.put("n10", "Pushed to somebody.")
     loud.peer.deliver()
     assert loud.is_due()
+
+
+@every("fails", [False, True])
+@every("loud", conforming("renewed", by_day=("github", "onedrive")), indirect=True)
+def test_27_an_address_that_changed_is_registered_in_place_of_the_old_one(
+    loud: Loud, fails: bool
+) -> None:
+    loud.begun()
+    before = loud.peer.registrations()
+    config = loud.app.config.model_copy(update={"public_url": MOVED})
+    loud.app = replace(loud.app, config=config)
+    assert loud.peer.registers is not None
+    if fails:
+        loud.peer.proxy.on(loud.peer.registers, status=404, times=None)
+    else:
+        loud.peer.listen(loud.gate.url, MOVED)
+
+    shown = loud.sync()
+
+    with loud.app.db.begin() as tx:
+        stored = push_registrations.registered(tx, ConnectionId(loud.id))
+    if fails:
+        assert shown["pushes"].startswith("off (")
+        assert loud.peer.registrations() >= before, "the old address may still work"
+        return
+    assert shown["pushes"] == "on"
+    assert [one.registration.url.partition("/v3/")[0] for one in stored] == [MOVED]
+    assert before.isdisjoint(loud.peer.registrations())
 
 
 @every("loud", ["github"], indirect=True)

@@ -737,8 +737,9 @@ def test_passing_trouble_is_waited_out(synced: MemorySource, proxy: Proxy, statu
     assert len(synced.pauses) == 2
 
 
-def test_slow_down_parks_the_connection(synced: MemorySource, proxy: Proxy):
-    proxy.on("list-type=2", times=None, status=503, body=error("SlowDown"))
+@pytest.mark.parametrize("code", ["SlowDown", "SlowDownRead", "SlowDownWrite"])
+def test_slow_down_parks_the_connection(synced: MemorySource, proxy: Proxy, code: str):
+    proxy.on("list-type=2", times=None, status=503, body=error(code))
 
     error_ = refused(synced)
 
@@ -747,8 +748,9 @@ def test_slow_down_parks_the_connection(synced: MemorySource, proxy: Proxy):
     assert proxy.asked("list-type=2") == 3 + 3  # those of the first sync
 
 
-def test_a_long_wait_is_not_waited_here(synced: MemorySource, proxy: Proxy):
-    proxy.on("list-type=2", status=503, headers={"Retry-After": "600"}, body=error("SlowDown"))
+@pytest.mark.parametrize("body", [error("SlowDown"), error("ServiceUnavailable"), b"busy"])
+def test_a_long_wait_is_not_waited_here(synced: MemorySource, proxy: Proxy, body: bytes):
+    proxy.on("list-type=2", status=503, headers={"Retry-After": "600"}, body=body)
 
     error_ = refused(synced)
 

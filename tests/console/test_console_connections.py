@@ -30,6 +30,7 @@ from recollect.orgs import audit, orgs, settings
 from recollect.sync import authorizations, connections, items
 from recollect.sync.connections import SealedConnection
 from recollect.sync.credentials import seal_tokens
+from recollect.sync.push_registrations import add_registration
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.connectors.test_s3 import REGION, Amazon, amazon, put
@@ -236,6 +237,41 @@ def test_pushes_that_came_are_on_though_nothing_is_registered_for_the_connection
     assert "none" in before
     assert re.search(r"<dt>Pushes</dt><dd[^>]*>on, last", me.get(f"{ROOMS}/{made.id}").text)
     assert ">on</td>" in me.get(ROOMS).text
+
+
+def test_a_connection_says_what_to_do_and_no_more_than_is_so(
+    me: httpx.Client, app: App, tenant: Tenant
+):
+    """Of a provider that is to be waited for, of pushes that are off, of sources twice, at the
+    end."""
+    made = [make(app, tenant, provider, metadata={"bucket": "papers"}) for provider in ("s3",) * 2]
+    mine = f"{ROOMS}/{made[0].id}"
+
+    def shown(state: str, code: str, due: bool) -> str:
+        with app.db.begin() as tx:
+            tx.execute(
+                "update connections set state = %s, error_code = %s, error_message = 'Busy',"
+                " due_at = case when %s then now() + interval '1 hour' end where id = %s",
+                (state, code, due, made[0].id),
+            )
+        return body(me.get(mine))
+
+    nothing = "Nothing has to be done"
+    assert nothing in shown("ready", "rate_limited", True)
+    assert nothing in shown("ready", "provider_unavailable", True)
+    assert nothing not in shown("ready", "access_denied", True)
+    assert nothing not in shown("failed", "provider_unavailable", False)
+    assert f"Connection {made[1].id} brings the same into notes" in body(me.get(mine))
+    assert "webhooks and tokens" not in body(me.get(f"{mine}/delete"))
+    drive = make(app, tenant, "google-drive")
+    assert "webhooks and tokens are revoked" in body(me.get(f"{ROOMS}/{drive.id}/delete"))
+    with app.db.begin() as tx:
+        add_registration(tx, random_id(), drive.id, "user", secret="", url="https://a.example")
+        tx.execute(
+            "update registrations set error = 'too far away' where connection_id = %s", (drive.id,)
+        )
+    assert ">off</td>" in me.get(ROOMS).text, "a long reason would leave the others no room"
+    assert "too far away" in body(me.get(f"{ROOMS}/{drive.id}"))
 
 
 def test_a_key_that_is_refused_is_no_lost_authorization(me: httpx.Client, app: App, tenant: Tenant):

@@ -9,8 +9,10 @@ from supermemory import Supermemory
 
 from recollect.api import connections as older
 from recollect.app import App
-from recollect.model import Org, Plan
+from recollect.model import ConnectionId, Org, Plan, Tenant, random_id
 from recollect.orgs import orgs
+from recollect.sync import connections
+from recollect.sync.connections import SealedConnection
 from recollect.worker import syncs
 from recollect.worker.processing import drain
 from tests.contract.calls import refused
@@ -316,6 +318,36 @@ def test_nothing_to_pick(client: httpx.Client, create: Make) -> None:
     ):
         assert answer.status_code == 501
         assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("public_url", "metadata", "asked"),
+    [
+        ("https://recollect.example", {}, 1),
+        ("https://recollect.example", {"webhooks": False}, 0),
+        ("http://recollect.example", {}, 0),
+        (None, {}, 0),
+    ],
+)
+def test_pushes_are_not_promised_before_they_are_agreed(
+    app: App,
+    served: Callable[..., httpx.Client],
+    tenant: Tenant,
+    public_url: str | None,
+    metadata: dict[str, Any],
+    asked: int,
+) -> None:
+    new = SealedConnection("github", ["notes"], 10, metadata, None, pending=False, due=False)
+    with app.db.begin() as tx:
+        made = connections.create(tx, tenant.id, new, ConnectionId(random_id()))
+    body = {"resources": [{"id": "1", "name": "octo/docs", "defaultBranch": "main"}]}
+
+    told = served(public_url=public_url).post(f"/v3/connections/{made.id}/configure", json=body)
+
+    looks = "1 picked; the sync has begun, and changes are looked for every few minutes"
+    until = ", until GitHub agrees to push them" if asked else ""
+    assert told.json()["message"] == looks + until
+    assert told.json()["webhooksRegistered"] == asked
 
 
 # --- the end -------------------------------------------------------------------------------------

@@ -48,6 +48,25 @@ def test_the_answer_to_a_change_is_all_settings(served: Callable[..., httpx.Clie
     assert answer.json()["updated"]["shouldLLMFilter"] is True
 
 
+@pytest.mark.parametrize("prefix", ["github", "googleDrive", "notion", "onedrive"])
+def test_an_own_application_that_lacks_a_part_says_so(client: httpx.Client, prefix: str):
+    enabled, id, secret = (
+        f"{prefix}{end}" for end in ("CustomKeyEnabled", "ClientId", "ClientSecret")
+    )
+
+    def warned(**change: object) -> list[str] | None:
+        return client.patch("/v3/settings", json=change).json().get("warnings")
+
+    assert warned(**{id: "an id"}) is None
+    [told] = warned(**{id: None, enabled: True}) or []
+    assert told == f"{enabled}: it does nothing without {id} and {secret}; set them, too."
+    [told] = warned(**{id: "an id"}) or []
+    assert told == f"{enabled}: it does nothing without {secret}; set it, too."
+    assert warned(keepVersions=1) is None
+    assert warned(**{secret: "a secret"}) is None
+    assert warned(**{enabled: False, secret: None}) is None
+
+
 def test_a_filter_by_model_is_stored_without_one_and_says_so(client: httpx.Client):
     """A published plug-in asks for it at each start."""
     answer = client.patch("/v3/settings", json={"shouldLLMFilter": True, "filterPrompt": "papers"})

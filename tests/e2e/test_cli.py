@@ -370,8 +370,8 @@ def test_what_is_connected_a_second_time_is_told(run: Shell, tag: str, nowhere: 
     for id in ids:
         run("disconnect", id, "--yes")
 
-    assert f"connection {ids[0]} brings the same" in second.err
-    assert f"`recollect disconnect {ids[1]}` undoes it" in second.err
+    assert f"Connection {ids[0]} brings the same" in second.err
+    assert f"`recollect disconnect {ids[1]}` undoes this one" in second.err
     assert "brings the same" not in first.err + elsewhere.err
 
 

@@ -842,6 +842,15 @@ def test_no_whole_answer_of_an_endpoint_is_transient(
     assert failure.value.code == code
 
 
+def test_a_connection_that_is_broken_off_is_told_as_that(site: Website, fetcher: Fetcher):
+    site.route("/", website.closes_at_once)
+
+    with pytest.raises(Transient, match="broke off the connection"):
+        Endpoint(site.url()).request("GET", "/")
+    with pytest.raises(Transient, match="broke off the connection"):
+        fetcher.get(site.url())
+
+
 def test_nobody_at_the_endpoint_is_transient():
     with socket.socket() as deaf:  # bound, and so nobody else's, but it does not listen
         deaf.bind(("127.0.0.1", 0))

@@ -168,6 +168,16 @@ def test_without_redirect_the_page_says_that_something_is_to_be_picked(
     assert "Nothing is synced until someone picks what" in page.text
 
 
+def test_the_page_says_what_the_account_now_brings_twice(world: World) -> None:
+    first = world.create(redirect=None)
+    alone = world.follow(first["authLink"]).text
+    page = world.follow(world.create(redirect=None)["authLink"]).text
+    other = world.follow(world.create("elsewhere", redirect=None)["authLink"]).text
+
+    assert f"Connection {first['id']} brings the same into notes, too" in page
+    assert "brings the same" not in alone + other
+
+
 @pytest.mark.parametrize(("how", "said"), [("agreed", "is connected"), ("lost", "invalid_grant")])
 def test_a_page_that_may_not_be_named_any_more_is_not_gone_to(
     world: World, key: str, how: str, said: str

@@ -44,8 +44,10 @@ NEW_KEY = (
     " in order"
 )
 SLOW = frozenset(
-    {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
-)
+    {"SlowDown", "SlowDownRead", "SlowDownWrite", "RequestLimitExceeded", "Throttling",
+     "ThrottlingException", "TooManyRequests"}
+)  # fmt: skip
+"""MinIO says whether it was too busy to read or to write."""
 PASSING = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "OperationAborted"})
 ELSEWHERE = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed",
@@ -216,7 +218,8 @@ class S3Bucket:
         code, said, _ = _error(answer.data)
         meant = outcome(answer.status, answer.headers, "")
         after = meant.after if isinstance(meant, Transient) else None
-        if code in SLOW or answer.status == 429:
+        told_to_wait = answer.status == 503 and after is not None
+        if code in SLOW or answer.status == 429 or told_to_wait:
             return Transient(f"{self._host} asks to slow down", code=RATE_LIMITED, after=after)
         if code == "RequestTimeTooSkewed":
             return Transient(
