@@ -181,7 +181,7 @@ def show_log(
                 one["id"],
                 one["type"],
                 f"{age(datetime.fromisoformat(one['createdAt']), now)} ago",
-                one["state"],
+                _progress(one, now),
                 str(one["attempts"]),
                 str(last["status"] or ""),
                 last["reason"] or "",
@@ -216,6 +216,15 @@ def _done(as_json: bool, told: object, line: str) -> None:
         echo_json(told)
     else:
         typer.echo(line)
+
+
+def _progress(delivery: dict[str, Any], now: datetime) -> str:
+    since, due = delivery.get("sendingSince"), delivery["nextAttemptAt"]
+    if since is not None:
+        return f"being sent for {age(datetime.fromisoformat(since), now)}"
+    if due is None or not delivery["attempts"]:
+        return delivery["state"]
+    return f"pending, again in {age(now, datetime.fromisoformat(due))}"
 
 
 def _state(webhook: dict[str, Any]) -> str:
