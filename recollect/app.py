@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ EMBEDDER_KEY = ("index", "embedder key")
 """where the key of an embedding endpoint is sealed for"""
 SOME_FILES = 20
 """files that documents name, of which the store of files has to have one"""
+_BETWEEN_URLS = re.compile(r",(?=\s*(?:postgres(?:ql)?://|\Z))")
+_BETWEEN_PAIRS = re.compile(r",(?=\s*(?:[a-z_]+=|\Z))")
 _READ = set[Path]()
 """files with a secret key that this process has read"""
 CHILDREN = max(1, (os.cpu_count() or 2) - 1)
@@ -173,9 +176,15 @@ def open_database(
                 "RECOLLECT_READ_URLS names replicas, and the index lies on the workers of Citus:"
                 " a replica of the coordinator does not know how far those are. Unset it"
             )
-    urls = [url.strip() for url in config.read_urls.get_secret_value().split(",")]
-    replicas = [url for url in urls if url]
+    replicas = connection_strings(config.read_urls.get_secret_value())
     return Replicated(database_url, replicas, size=size, name=name).open()
+
+
+def connection_strings(listed: str) -> list[str]:
+    """Those between the commas of a list; not each comma separates, since a password may have
+    some, and one string may name several hosts."""
+    separator = _BETWEEN_URLS if listed.lstrip().startswith("postgres") else _BETWEEN_PAIRS
+    return [one.strip() for one in separator.split(listed) if one.strip()]
 
 
 def _check(sandbox: Sandbox, config: Config) -> None:

@@ -7,6 +7,7 @@ back with `Last-Event-ID`, and is told the state of what changed meanwhile.
 import asyncio
 import json
 import re
+import time
 import weakref
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -31,7 +32,7 @@ MARGIN = timedelta(minutes=2)
 """How far before the last event one who comes back is told of: a change may commit that late."""
 LONGEST_GAP = timedelta(days=1)
 _TOLD = (
-    "retry: 1000\n\n: listening\n\nid: 1795221240123\nevent: document\n"
+    "retry: 1000\n\n: listening\n\nid: 1795221239876\n\nid: 1795221240123\nevent: document\n"
     'data: {"id": "4Oy2FocdV4YJngvC3JSg82", "status": "processing",'
     ' "processingStage": "embedding", "type": "text"}\n\n'
 )
@@ -90,11 +91,13 @@ async def _told(
 ) -> AsyncGenerator[str]:
     try:
         yield "retry: 1000\n\n: listening\n\n"
-        if since is not None:
-            async with own_turn(request):
-                missed = await run_in_threadpool(_missed, app, tenant, tags, since)
-            for event in missed:
-                yield event
+        async with own_turn(request):
+            now, missed = await run_in_threadpool(_missed, app, tenant, tags, since)
+        begun = time.monotonic()
+        for event in missed:
+            yield event
+        # Who is cut off before the first event, or long after one, knows when that was.
+        yield f"id: {now}\n\n"
         heartbeat = Heartbeat(app, lambda tx: orgs.key(tx, key.id))
         words = app.config.status_words
         while True:
@@ -109,15 +112,19 @@ async def _told(
             if notice is not None and status is not None:
                 yield _event(notice.id, status, notice.stage, notice.kind, notice.at, words)
             elif heartbeat.is_due():
-                yield ": alive\n\n"
+                yield f": alive\nid: {now + int((time.monotonic() - begun) * 1000)}\n\n"
     finally:
         events.leave(source)
 
 
-def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
-    """The state of what changed since then, oldest first; behind a `gap` if that may not be all."""
+def _missed(app: App, tenant: Tenant, tags: list[str], since: int | None) -> tuple[int, list[str]]:
+    """The database's clock in milliseconds, and the state of what changed since then, oldest
+    first; behind a `gap` if that may not be all."""
     with app.db.begin() as tx:
-        passed = timedelta(milliseconds=db.now(tx).timestamp() * 1000 - since)
+        now = int(db.now(tx).timestamp() * 1000)
+        if since is None:
+            return now, []
+        passed = timedelta(milliseconds=now - since)
         gap = max(passed, timedelta())
         query = DocumentQuery(
             tags=tags,
@@ -133,7 +140,7 @@ def _missed(app: App, tenant: Tenant, tags: list[str], since: int) -> list[str]:
     lost = lost or passed < timedelta()
     more = lost or page.total > len(page.items) or gap > LONGEST_GAP
     told = [_state(document, app.config.status_words) for document in reversed(page.items)]
-    return ["event: gap\ndata: {}\n\n", *told] if more else told
+    return now, ["event: gap\ndata: {}\n\n", *told] if more else told
 
 
 def _state(document: Document, words: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from recollect import connectors
 from recollect.connectors.about import Field
@@ -50,6 +51,20 @@ def unpicked(provider: str, metadata: Mapping[str, object]) -> bool:
     """Whether something has to be picked, and nothing is."""
     connector = connectors.all().get(provider)
     return connector is not None and connector.picks and not metadata.get("resources")
+
+
+def todo(one: Mapping[str, Any]) -> str | None:
+    """What a person has to do before anything more is synced, and the command for it."""
+    if one["state"] in ("pending", "needs_auth") and authorizes(one["provider"]):
+        return f"`recollect connections authorize {one['id']}` prints the link to authorize it"
+    if unpicked(one["provider"], one["metadata"]):
+        return (
+            "nothing is picked yet, so nothing is synced;"
+            f" `recollect connections pick {one['id']}` lists what there is"
+        )
+    if one["errorCode"] in ("rate_limited", "provider_unavailable") and one["nextSyncAt"]:
+        return "nothing has to be done: its documents stay, and the next sync goes on from there"
+    return None
 
 
 def _meaning(field: Field) -> str:

@@ -1,8 +1,6 @@
 """Commands for connections: connect, look, sync, end, and why something is not a document."""
 
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -12,16 +10,12 @@ from typer._click.formatting import HelpFormatter
 from typer.core import TyperCommand, TyperGroup
 
 from recollect.cli import _complete
-from recollect.cli._bar import BarState, bar
 from recollect.cli._lazy import loaded, part
 from recollect.cli.client import ApiKey, AsJson, Service, Url, open_service
-from recollect.cli.output import age, confirm, console, echo_json, fail, one_line, table, tell
+from recollect.cli.output import age, confirm, echo_json, fail, one_line, table, tell
 
 PER_PAGE = 100
 """Things to pick that one request brings."""
-LOOK = 1.0
-"""Seconds between two looks of `--follow`."""
-KINDS = ("added", "changed", "unchanged", "removed")
 STATES = {"holds": "ok", "fails": "FAILS", "unknown": "?"}
 
 Id = Annotated[
@@ -128,7 +122,7 @@ def connect(
     if part("_providers").unpicked(provider, metadata):
         tell(f"then pick what is to be synced: `recollect connections pick {made['id']}`")
     if follow:
-        _follow(service, made["id"], None)
+        part("_sync_progress").follow(service, made["id"], None)
     if check:
         _report(service, made["id"], as_json)
 
@@ -173,24 +167,10 @@ def connections(
         last: Mapping[str, Any] = one.get("lastSyncRun") or {}
         if wrong := one["error"] or last.get("error"):
             tell(f"{one['id']}: {one_line(wrong)}")
-        if todo := _todo(one):
+        if todo := part("_providers").todo(one):
             tell(f"{one['id']}: {todo}")
         if (one["pushes"] or "").startswith("off"):
             tell(f"{one['id']}: pushes: {one_line(one['pushes'])}")
-
-
-def _todo(one: Mapping[str, Any]) -> str | None:
-    """What a person has to do before anything more is synced, and the command for it."""
-    if one["state"] in ("pending", "needs_auth") and part("_providers").authorizes(one["provider"]):
-        return f"`recollect connections authorize {one['id']}` prints the link to authorize it"
-    if part("_providers").unpicked(one["provider"], one["metadata"]):
-        return (
-            "nothing is picked yet, so nothing is synced;"
-            f" `recollect connections pick {one['id']}` lists what there is"
-        )
-    if one["errorCode"] in ("rate_limited", "provider_unavailable") and one["nextSyncAt"]:
-        return "nothing has to be done: its documents stay, and the next sync goes on from there"
-    return None
 
 
 def authorize(id: Id, as_json: AsJson = False, url: Url = None, key: ApiKey = None) -> None:
@@ -283,7 +263,7 @@ def sync(
         else:
             typer.echo(told["message"])
         return
-    run = _follow(service, id, before)
+    run = part("_sync_progress").follow(service, id, before)
     if as_json:
         echo_json(run)
 
@@ -465,117 +445,6 @@ def _report(service: Service, id: str, as_json: bool) -> None:
 def _newest(service: Service, id: str) -> str | None:
     runs = service.array("GET", f"/v3/connections/{quote(id, safe='')}/sync-runs?limit=1")
     return runs[0]["id"] if runs else None
-
-
-def _follow(service: Service, id: str, before: str | None) -> Mapping[str, Any]:
-    """Until a run that is not `before` has ended, and its documents are searchable."""
-    stop = threading.Event()
-    with _shown() as show:
-        run = _ended(service, id, before, stop, show)
-    for note in run["notes"]:
-        tell(note)
-    if run["status"] == "failed":
-        fail(run["error"] or "the sync failed")
-    with _shown() as show:
-        _settle(service, id, stop, show)
-    return run
-
-
-Show = Callable[[str, BarState], None]
-
-
-@contextmanager
-def _shown() -> Generator[Show]:
-    """A bar on a terminal, and the last line below it; elsewhere each line that is new."""
-    out, last = console(err=True), ""
-
-    def say(line: str, _: BarState) -> None:
-        nonlocal last
-        if line != last:
-            tell(line)
-            last = line
-
-    if not out.is_terminal:
-        yield say
-        return
-    with bar(out) as draw:
-
-        def show(line: str, state: BarState) -> None:
-            nonlocal last
-            last = line
-            draw(state)
-
-        yield show
-    if last:
-        tell(last)
-
-
-def _ended(
-    service: Service, id: str, before: str | None, stop: threading.Event, show: Show
-) -> Mapping[str, Any]:
-    for run in _runs(service, id, before, stop):
-        looked_at = sum(run[name] for name in KINDS) + sum(run["skipped"].values())
-        show(
-            f"{run['status']}: {_counts(run)}",
-            BarState("looked at", looked_at, None, run["itemsFailed"]),
-        )
-        if run["status"] != "running":
-            return run
-    raise AssertionError("runs never end")
-
-
-def _runs(
-    service: Service, id: str, before: str | None, stop: threading.Event
-) -> Iterator[Mapping[str, Any]]:
-    waiting = ""
-    while True:
-        found = service.array("GET", f"/v3/connections/{quote(id, safe='')}/sync-runs?limit=1")
-        if found and (found[0]["id"] != before or found[0]["status"] == "running"):
-            yield found[0]
-        else:
-            one = service.get(f"/v3/connections/{quote(id, safe='')}")
-            if one["state"] in ("pending", "needs_auth", "failed"):
-                wrong = one_line(one["error"] or "the connection has to be authorized first")
-                fail(f"{wrong}; {todo}" if (todo := _todo(one)) else wrong)
-            if (why := _waits(one, datetime.now(UTC))) and not waiting:
-                tell(waiting := why)
-        stop.wait(LOOK)
-
-
-def _waits(one: Mapping[str, Any], now: datetime) -> str | None:
-    """Why a sync that was asked for does not begin yet: its provider wants a pause."""
-    if one["errorCode"] != "rate_limited":
-        return None
-    due = one["nextSyncAt"]
-    when = "" if due is None else f" in {age(now, datetime.fromisoformat(due))}"
-    return f"it begins{when or ' later'}: {one_line(one['error'])}"
-
-
-def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> None:
-    one = service.get(f"/v3/connections/{quote(id, safe='')}")
-    path = f"/v3/connections/{quote(one['provider'], safe='')}/documents"
-    while True:
-        brought = service.array("POST", path, {"containerTags": one["containerTags"]})
-        done = sum(document["status"] == "done" for document in brought)
-        failed = sum(document["status"] == "failed" for document in brought)
-        if brought:
-            line = f"{done} of {len(brought)} documents are searchable"
-            line += f", {failed} failed" if failed else ""
-            show(line, BarState("searchable", done, len(brought), failed))
-        if done + failed == len(brought):
-            return
-        stop.wait(LOOK)
-
-
-def _counts(run: Mapping[str, Any]) -> str:
-    told = [f"{run[name]} {name}" for name in KINDS if run[name]]
-    # What answered with an error is no choice of anybody's; the console counts it so as well.
-    skipped = dict(run["skipped"])
-    failed = run["itemsFailed"] + skipped.pop("error", 0)
-    told += [f"{count} skipped ({reason})" for reason, count in skipped.items()]
-    if failed:
-        told.append(f"{failed} failed")
-    return ", ".join(told) or ("nothing yet" if run["status"] == "running" else "nothing new")
 
 
 def _last(one: Mapping[str, Any], now: datetime) -> str:

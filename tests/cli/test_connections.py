@@ -1,5 +1,6 @@
 """What the command line tells who connects providers: what to do next, and what does not go on."""
 
+import threading
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from recollect.app import App
-from recollect.cli import connect, doctor
+from recollect.cli import _sync_progress, doctor
 from recollect.cli.client import Service as Client
 from recollect.model import Connection, ConnectionId, Failure, Org, Tenant
 from recollect.sync import authorizations, connection_queue, connections
@@ -146,7 +147,7 @@ def test_who_follows_a_sync_that_has_to_wait_is_told_why(
                 raise Looked
 
     with pytest.raises(Looked):
-        list(connect._runs(service, id, None, cast("Any", Stop())))
+        _sync_progress._begun(service, id, None, cast("Any", Stop()))
 
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("it ")]
     assert told == ["it begins in 2 h: GitHub's rate limit is used up"]
@@ -165,11 +166,11 @@ def test_documents_that_failed_are_not_counted_as_searchable(
         def array(self, method: str, path: str, body: object = None) -> list[dict[str, str]]:
             return [{"status": status} for status in self.looks.pop(0)]
 
-    monkeypatch.setattr(connect, "LOOK", 0)
+    monkeypatch.setattr(_sync_progress, "LOOK", 0)
     # "extracting" is a word of RECOLLECT_STATUS_WORDS=sdk.
     told = Told(["done", "extracting", "failed"], ["done", "done", "failed"])
-    with connect._shown() as show:
-        connect._settle(cast("Client", told), "c", connect.threading.Event(), show)
+    with _sync_progress._shown() as show:
+        _sync_progress._settle(cast("Client", told), "c", threading.Event(), show)
 
     assert capsys.readouterr().err.splitlines() == [
         "1 of 3 documents are searchable, 1 failed",

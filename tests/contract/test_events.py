@@ -179,6 +179,33 @@ def test_who_comes_back_is_told_what_happened_meanwhile(client: httpx.Client, ap
         assert {next(events)["of id"] for _ in range(2)} == {first, second}
 
 
+def ids(http: httpx.Client) -> Generator[int]:
+    """The ids of a stream that tells of no document."""
+    with http.stream("GET", "/v3/documents/events", timeout=120) as answer:
+        for line in answer.iter_lines():
+            assert not line.startswith("data")
+            if line.startswith("id: "):
+                yield int(line.removeprefix("id: "))
+
+
+def test_who_was_cut_off_before_the_first_event_is_told_what_happened_meanwhile(
+    client: httpx.Client, app: App, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "BEAT", timedelta())
+    old = add(client, "long before")
+    with app.db.begin() as tx:
+        tx.execute("update documents set updated_at = now() - interval '1 h' where id = %s", (old,))
+    quiet = ids(client)
+    greeting, *alive = (next(quiet) for _ in range(3))
+    quiet.close()
+    new = add(client, "one")
+
+    assert greeting <= min(alive)
+    for last in (greeting, *alive):
+        with listening(client, last=str(last)) as events:
+            assert next(events)["of id"] == new
+
+
 def test_who_comes_back_hears_of_a_gap_if_something_may_be_gone(
     client: httpx.Client,
     stranger: httpx.Client,

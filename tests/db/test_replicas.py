@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from recollect.app import App, index_identity
+from recollect.app import App, connection_strings, index_identity
 from recollect.cli import app as cli
 from recollect.db import Database, ReplicaState, Tx, migrate, replicas, sessions
 from recollect.db.embedded import Embedded
@@ -499,6 +499,24 @@ def test_the_state_of_replicas_is_told_without_secrets(
     assert told_of[f"replica 127.0.0.1:{serving_one.port}"]["state"] == "ok"
     for text in (told, shown, ready.text):
         assert (patient.primary.folder / "service-password").read_text().strip() not in text
+
+
+@pytest.mark.parametrize(
+    ("listed", "strings"),
+    [
+        (" postgresql://a/db,\n postgres://b:1/db, ", ["postgresql://a/db", "postgres://b:1/db"]),
+        # One that names two hosts, and a password.
+        (
+            "postgres://u:p,q=1@a,b:2/db,postgres://c",
+            ["postgres://u:p,q=1@a,b:2/db", "postgres://c"],
+        ),
+        ("host=a,b dbname=c, dbname=c host=d", ["host=a,b dbname=c", "dbname=c host=d"]),
+        ("postgres://u:p,", ["postgres://u:p"]),
+        (" , ", []),
+    ],
+)
+def test_not_each_comma_separates_replicas(listed: str, strings: list[str]):
+    assert connection_strings(listed) == strings
 
 
 def test_a_replica_whose_sessions_are_all_taken_is_not_away(patient: Cluster):

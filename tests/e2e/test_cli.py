@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +24,7 @@ from reportlab.pdfgen.canvas import Canvas
 from typer.testing import CliRunner, Result
 
 from recollect.app import App
-from recollect.cli import _add_run, connect
+from recollect.cli import _add_run, _sync_progress, client
 from recollect.cli import app as commands
 from recollect.cli._add_run import SENDERS, DocumentWatch
 from recollect.cli._add_sources import AddReport, identity, walk
@@ -691,35 +691,6 @@ def test_a_command_shows_of_its_log_what_went_wrong(level: str, shown: int) -> N
 # --- parts, in this process --------------------------------------------------------------------
 
 
-class Told:
-    """A service that tells of a run, each time a bit more, and of no document."""
-
-    def __init__(self, *runs: dict[str, object]) -> None:
-        nothing = dict.fromkeys(("added", "changed", "unchanged", "removed", "itemsFailed"), 0)
-        self.runs = [{"id": "r", "skipped": {}, "notes": [], **nothing, **run} for run in runs]
-
-    def array(self, method: str, path: str, body: object = None) -> list[Any]:
-        return [self.runs.pop(0)] if method == "GET" else []
-
-    def get(self, path: str) -> dict[str, object]:
-        return {"provider": "s3", "containerTags": ["x"]}
-
-
-def test_following_a_sync_ends_with_how_it_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(connect, "LOOK", 0)
-    failed = {"itemsFailed": 1, "skipped": {"error": 1}}
-    told = Told({"status": "running", **failed}, {"status": "partial", **failed, "notes": ["Why."]})
-    connect._follow(cast("Client", told), "c", None)
-
-    assert capsys.readouterr().err.splitlines() == [
-        "running: 2 failed",
-        "partial: 2 failed",
-        "Why.",
-    ]
-
-
 def test_connections_say_what_the_last_sync_could_not_do(
     run: Shell, tag: str, nowhere: str
 ) -> None:
@@ -860,6 +831,7 @@ def answering(*answers: tuple[int, bytes], asked: list[str] | None = None) -> Ge
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
             if asked is not None:
                 asked.append(self.path)
             status, body = left.pop(0) if len(left) > 1 else left[0]
@@ -868,6 +840,8 @@ def answering(*answers: tuple[int, bytes], asked: list[str] | None = None) -> Ge
             self.send_header("retry-after", "0")
             self.end_headers()
             self.wfile.write(body)
+
+        do_POST = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -886,6 +860,73 @@ def test_a_patient_client_waits_until_the_service_can_answer() -> None:
         assert Client(url, "k", pauses=[0.01, 0.01]).get("/x") == {"ok": 1}
     with answering(BUSY) as url, pytest.raises(Transient, match="Service unavailable: in a moment"):
         Client(url, "k", pauses=[0.01]).get("/x")
+
+
+def runs(*given: tuple[str, str, int]) -> tuple[int, bytes]:
+    """The answer that lists runs: id, status, and how much was added."""
+    nothing = dict.fromkeys(("changed", "unchanged", "removed", "itemsFailed"), 0)
+    rest = {"skipped": {"error": 2}, "notes": ["Why."], "error": None, **nothing}
+    told = [{"id": id, "status": status, "added": n, **rest} for id, status, n in given]
+    return 200, json.dumps(told).encode()
+
+
+STARTED = (202, b'{"message": "1 connection requested"}')
+CONNECTION = (200, b'{"provider": "s3", "containerTags": ["x"], "state": "ready", "errorCode": 0}')
+SETTLED = (200, b'[{"status": "done"}]')
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sync_progress, "LOOK", 0)
+    monkeypatch.setattr(client, "PAUSES", (0, 0, 0))
+
+
+def followed(*answers: tuple[int, bytes]) -> list[str]:
+    """What `sync --follow` shows while the service gives these answers."""
+    with answering(*answers) as url:
+        ended = CliRunner().invoke(
+            commands, ["sync", "c", "--follow", "--url", url, "--key", "k"], catch_exceptions=False
+        )
+    return ended.stderr.splitlines()
+
+
+@pytest.mark.usefixtures("hurried")
+def test_following_a_sync_goes_on_when_the_service_is_back() -> None:
+    told = followed(
+        *[runs(), STARTED, runs(), CONNECTION, BUSY, runs(("a", "running", 1)), BUSY, BUSY],
+        *[runs(("a", "running", 3)), BUSY],
+        *[runs(("a", "running", 4)), BUSY, runs(("a", "partial", 5))],
+        *[BUSY, CONNECTION, BUSY, (200, b'[{"status": "queued"}]'), BUSY, SETTLED],
+    )
+
+    assert told == [
+        "running: 3 added, 2 failed",
+        "running: 4 added, 2 failed",
+        "partial: 5 added, 2 failed",
+        "Why.",
+        "0 of 1 documents are searchable",
+        "1 of 1 documents are searchable",
+    ]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_sync_that_ran_already_is_told_from_the_one_asked_for() -> None:
+    before = runs(("a", "running", 70))
+    told = followed(
+        *[before, STARTED, before, before, runs(("b", "running", 1), ("a", "completed", 80))],
+        *[runs(("b", "running", 1), ("a", "completed", 80))],
+        *[runs(("c", "running", 0), ("b", "completed", 2), ("a", "completed", 80))],
+        *[CONNECTION, SETTLED],
+    )
+
+    assert told == [
+        "running: 70 added, 2 failed",
+        "completed: 80 added, 2 failed",
+        "that sync ran already; the one that was asked for follows",
+        "completed: 2 added, 2 failed",
+        "Why.",
+        "1 of 1 documents are searchable",
+    ]
 
 
 def test_a_service_that_cannot_answer_is_not_waited_for_before_it_is_watched() -> None:
