@@ -578,7 +578,8 @@ def _enabled(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
     _lock(tx, get(tx, tenant, id).id)
     found = get(tx, tenant, id)
     if found.disabled_at is not None:
-        raise BadRequestError("the endpoint is disabled; enable it first: {disabled: false}")
+        told = "the endpoint is disabled; enable it first: {disabled: false}, or"
+        raise BadRequestError(f"{told} `recollect webhooks enable {found.id}`")
     return found
 
 
