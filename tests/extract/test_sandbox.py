@@ -444,11 +444,11 @@ def test_who_is_sent_away_again_and_again_comes_back_before_the_line_is_long_emp
             assert pool is not None
             now = max(now, coming.pop(pool))
             outcome = pool.submit(enter).result()
-            if isinstance(outcome, float):
-                coming[pool] = outcome
-            else:
+            if isinstance(outcome, ExitStack):
                 idle = max(idle, now - free)
                 reading = (pool, outcome, now + takes)
+            else:
+                coming[pool] = outcome
 
     assert idle <= takes
 
