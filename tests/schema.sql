@@ -728,6 +728,7 @@ CREATE TABLE public.deliveries (
     log jsonb DEFAULT '[]'::jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     ended_at timestamp with time zone,
+    begun_at timestamp with time zone,
     CONSTRAINT deliveries_check CHECK (((due_at IS NULL) = (state <> 'pending'::text))),
     CONSTRAINT deliveries_check1 CHECK (((ended_at IS NULL) = (state = 'pending'::text))),
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'dead'::text])))

@@ -107,6 +107,7 @@ class DeliveryOut(Wire):
     state: Literal["pending", "delivered", "dead"]
     attempts: int
     next_attempt_at: Timestamp | None
+    sending_since: Timestamp | None
     created_at: Timestamp
     ended_at: Timestamp | None
     log: list[AttemptOut]
@@ -120,6 +121,7 @@ class DeliveryOut(Wire):
             state=found.state,  # pyright: ignore[reportArgumentType] # the table's check
             attempts=found.attempts,
             next_attempt_at=found.due_at,
+            sending_since=found.sending_since,
             created_at=found.created_at,
             ended_at=found.ended_at,
             log=[AttemptOut.model_validate(attempt) for attempt in found.log],

@@ -182,22 +182,22 @@ def _progress(db: Database) -> SwitchProgress:
 def _awaited(db: Database) -> SwitchProgress:
     """Once nothing is being built any more; how it goes is told meanwhile."""
     last = ""
-    while True:
-        found = _progress(db)
-        if found.index is None or found.index.phase != "building":
-            return found
-        told = _line(found)
-        if told != last:
-            tell(told)
-            last = told
-        try:
+    try:
+        while True:
+            found = _progress(db)
+            if found.index is None or found.index.phase != "building":
+                return found
+            told = _line(found)
+            if told != last:
+                tell(told)
+                last = told
             _PAUSE.wait(LOOK)
-        except KeyboardInterrupt:
-            tell(
-                "the workers go on: `recollect embedder status` says how far they are,"
-                " `recollect embedder rollback` gives it up"
-            )
-            raise
+    except KeyboardInterrupt:
+        tell(
+            "the workers go on: `recollect embedder status` says how far they are,"
+            " `recollect embedder rollback` gives it up"
+        )
+        raise
 
 
 def _line(found: SwitchProgress) -> str:

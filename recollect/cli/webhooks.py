@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from recollect.cli import _complete
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
-from recollect.cli.output import age, confirm, echo_json, one_line, table, tell
+from recollect.cli.output import age, confirm, echo_json, one_line, span, table, tell
 
 Id = Annotated[str, typer.Argument(help="Id of the webhook.", autocompletion=_complete.webhooks)]
 
@@ -181,7 +181,7 @@ def show_log(
                 one["id"],
                 one["type"],
                 f"{age(datetime.fromisoformat(one['createdAt']), now)} ago",
-                one["state"],
+                _progress(one, now),
                 str(one["attempts"]),
                 str(last["status"] or ""),
                 last["reason"] or "",
@@ -216,6 +216,17 @@ def _done(as_json: bool, told: object, line: str) -> None:
         echo_json(told)
     else:
         typer.echo(line)
+
+
+def _progress(delivery: dict[str, Any], now: datetime) -> str:
+    since, due = delivery.get("sendingSince"), delivery["nextAttemptAt"]
+    if since is not None:
+        return f"being sent for {age(datetime.fromisoformat(since), now)}"
+    if due is None or not delivery["attempts"]:
+        return delivery["state"]
+    left = (datetime.fromisoformat(due) - now).total_seconds()
+    # One that is due waits while its endpoint rests.
+    return f"pending, again in {span(left)}" if left > 0 else "pending, due again"
 
 
 def _state(webhook: dict[str, Any]) -> str:

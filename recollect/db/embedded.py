@@ -55,13 +55,15 @@ from recollect.db._server_process import (
     processes,
     wait_until,
 )
-from recollect.db.faults import judging
+from recollect.db.faults import judging, speaks_of_no_room
 from recollect.db.server_roles import HAND_OVER, SERVICE, SUPERUSER
 from recollect.db.sessions import check_url
 from recollect.errors import DatabaseAway, SetupError, Unavailable
 
 LOG = log.get("postgres")
 START_TIMEOUT = 60.0
+ONE_SEGMENT = 16 << 20
+"""Bytes of a file of the write-ahead log, which it needs to start."""
 CONNECT_TIMEOUT = 5
 """seconds; libpq takes no less than 2"""
 SOCKET_PATH_LIMIT = 90  # sun_path holds 107 bytes; the socket's own name needs some
@@ -299,10 +301,9 @@ class Embedded:
         child = self._child
         up = wait_until(lambda: self._answers() or child.poll() is not None, START_TIMEOUT)
         if not up or child.poll() is not None:
-            raise SetupError(
-                "the bundled PostgreSQL did not start; the end of its log"
-                f" ({log_file}):\n{_tail(log_file)}"
-            )
+            told = _tail(log_file)
+            why = _why_not_up(self.folder, told)
+            raise SetupError(f"{why}; the end of its log ({log_file}):\n{told}")
 
     def _obstacle(self, alive: IO[str]) -> str | None:
         """What of an earlier server is still there. None: nothing, and `alive` is locked by us.
@@ -570,6 +571,16 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _why_not_up(folder: Path, told: str) -> str:
+    # A disk without a byte takes no line of the log either.
+    if shutil.disk_usage(folder).free >= ONE_SEGMENT and not speaks_of_no_room(told):
+        return "the bundled PostgreSQL did not start"
+    return (
+        f"the disk of {folder} is full, so the bundled PostgreSQL did not start: make room on it,"
+        " then start again"
+    )
 
 
 def _tail(path: Path, size: int = 2000) -> str:

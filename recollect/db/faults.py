@@ -25,6 +25,7 @@ the rest: 42 syntax or access, 23, XX … | as it came      | a bug: logged with
                                         |                 | attempt counts; 500
 """
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -34,6 +35,7 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from recollect.errors import (
     DATABASE_AWAY,
     DISK_FULL,
+    NO_ROOM,
     READ_ONLY,
     Collided,
     Contended,
@@ -73,6 +75,8 @@ def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
         return DatabaseAway(away)
     if state is None:
         if isinstance(error, psycopg.OperationalError):
+            if speaks_of_no_room(str(error)):  # a session did not begin
+                return _no_room(error)
             return DatabaseAway(f"{away}: {why_away(error)}")
         if isinstance(error, psycopg.DataError):  # found by the client, such as a NUL in a text
             return Refused(f"the database cannot keep a value of it ({type(error).__name__})")
@@ -85,7 +89,7 @@ def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
     if state == "XX000" and any(sign in first_line(error) for sign in _LOST):
         return DatabaseAway(f"{away}: {first_line(error)}")
     if state == _DISK_FULL:
-        return Unavailable(f"{away}: {first_line(error)}", code=DISK_FULL)
+        return _no_room(error)
     if state == _READ_ONLY:
         return Unavailable(f"the database takes no writes: {first_line(error)}", code=READ_ONLY)
     if state.startswith(_OUTAGE):
@@ -106,6 +110,15 @@ def judging(away: str = DATABASE_AWAY) -> Generator[None]:
         if raised is error:
             raise
         raise raised from error
+
+
+def speaks_of_no_room(words: str) -> bool:
+    return any(os.strerror(code) in words for code in NO_ROOM)
+
+
+def _no_room(error: psycopg.Error) -> Unavailable:
+    told = f"the database's disk is full, make room on it: {first_line(error)}"
+    return Unavailable(told, code=DISK_FULL)
 
 
 def why_away(error: psycopg.Error) -> str:

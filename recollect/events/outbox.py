@@ -109,6 +109,8 @@ class Delivery:
     """`pending`, `delivered`, `dead`"""
     attempts: int
     due_at: datetime | None
+    """None as well while it is being sent"""
+    sending_since: datetime | None
     created_at: datetime
     ended_at: datetime | None
     log: Sequence[Mapping[str, Any]]
@@ -366,7 +368,7 @@ def deliveries(
     ).fetchone()
     assert counted is not None
     rows = tx.execute(
-        "select * from deliveries where endpoint_id = %(id)s"
+        "select *, due_at > now() as held from deliveries where endpoint_id = %(id)s"
         " and (%(state)s::text is null or state = %(state)s)"
         " order by created_at desc, id desc limit %(limit)s offset %(skipped)s",
         given,
@@ -396,7 +398,7 @@ def replay(tx: Tx, tenant: Tenant, endpoint: str, id: str) -> Delivery:
     found = _enabled(tx, tenant, endpoint)
     row = tx.execute(
         "update deliveries set state = 'pending', due_at = now(), attempts = 0, ended_at = null"
-        " where endpoint_id = %s and id = %s returning *",
+        " where endpoint_id = %s and id = %s returning *, false as held",
         (found.id, id),
     ).fetchone()
     if row is None:
@@ -413,7 +415,7 @@ def try_out(tx: Tx, tenant: Tenant, endpoint: str) -> Delivery:
         " ('msg_' || replace(gen_random_uuid()::text, '-', ''), %(id)s, %(type)s,"
         " jsonb_build_object('type', %(type)s::text, 'timestamp', to_char(clock_timestamp()"
         "  at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'),"
-        " 'data', jsonb_build_object('endpointId', %(id)s::text))) returning *",
+        " 'data', jsonb_build_object('endpointId', %(id)s::text))) returning *, false as held",
         {"id": found.id, "type": TEST},
     ).fetchone()
     assert row is not None
@@ -447,8 +449,8 @@ def claim(
         "   select d.id from deliveries d where d.endpoint_id = lanes.id and d.due_at <= now()"
         "   order by d.due_at limit lanes.free for update skip locked) one"
         "  order by lanes.failures limit %(limit)s)"
-        " update deliveries d set due_at = now() + %(lease)s, attempts = d.attempts + 1"
-        " from due, endpoints e where d.id = due.id and e.id = d.endpoint_id"
+        " update deliveries d set due_at = now() + %(lease)s, attempts = d.attempts + 1,"
+        " begun_at = now() from due, endpoints e where d.id = due.id and e.id = d.endpoint_id"
         " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts, e.secret,"
         + _STILL_SIGN
         + " as old_secrets",
@@ -491,7 +493,9 @@ def has_moved(tx: Tx, claimed: ClaimedDelivery) -> bool:
 def again(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, after: timedelta) -> None:
     """It is due again; the endpoint is locked."""
     tx.execute(
-        "update deliveries set due_at = now() + %s, log = " + _LOG + " where id = %s"
+        "update deliveries set due_at = now() + %s, begun_at = null, log = "
+        + _LOG
+        + " where id = %s"
         " and state = 'pending' and attempts = %s",
         (after, *_logged(attempt), claimed.id, claimed.attempt),
     )
@@ -574,18 +578,22 @@ def _enabled(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
     _lock(tx, get(tx, tenant, id).id)
     found = get(tx, tenant, id)
     if found.disabled_at is not None:
-        raise BadRequestError("the endpoint is disabled; enable it first: {disabled: false}")
+        told = "the endpoint is disabled; enable it first: {disabled: false}, or"
+        raise BadRequestError(f"{told} `recollect webhooks enable {found.id}`")
     return found
 
 
 def _delivery(row: Mapping[str, Any]) -> Delivery:
+    # Past its lease, the process that sent it has died.
+    sending = row["begun_at"] if row["held"] else None
     return Delivery(
         id=row["id"],
         type=row["type"],
         payload=row["payload"],
         state=row["state"],
         attempts=row["attempts"],
-        due_at=row["due_at"],
+        due_at=row["due_at"] if sending is None else None,
+        sending_since=sending,
         created_at=row["created_at"],
         ended_at=row["ended_at"],
         log=row["log"],

@@ -59,11 +59,14 @@ class Fetching(threading.local):
     dials = 0
     """how many connections were asked for"""
     _end: float | None = None
+    _patient = False
 
     @contextmanager
-    def within(self, seconds: float) -> Generator[None]:
-        """All that this thread does inside ends when the time is up."""
+    def within(self, seconds: float, *, patient: bool = False) -> Generator[None]:
+        """All that this thread does inside ends when the time is up. `patient`: one read, such as
+        that of an answer which its sender works for, may take all of it."""
         self._end = time.monotonic() + seconds
+        self._patient = patient
         try:
             yield
         finally:
@@ -76,7 +79,7 @@ class Fetching(threading.local):
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        return min(left, at_most)
+        return left if self._patient else min(left, at_most)
 
 
 class Guard(httpcore.NetworkBackend):

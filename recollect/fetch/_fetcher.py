@@ -222,7 +222,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             return EndpointAnswer(response.status, join_headers(response.headers), b"")
 
         sent = {name.lower(): value for name, value in headers.items()}
-        with self._guard.fetching.within(total):
+        with self._guard.fetching.within(total, patient=True):
             return self._request(self._guard.target(url), sent, read, content)
 
     def proxy(self, limits: ProxyLimits | None = None) -> GuardedProxy:

@@ -39,9 +39,9 @@ def look(tx: Tx, app: App) -> ServiceHealth:
     for reasons of its own, and did the last canary come through?"""
     fate, free = canary.last(tx), _free(app.config)
     reason = None if takes_writes(tx) else NO_WRITES
-    reason = (
-        reason or metrics.failing(tx) or missing(fate, app.config.canary_interval) or full(free)
-    )
+    # Before what it lets fail.
+    reason = reason or full(free) or metrics.failing(tx)
+    reason = reason or missing(fate, app.config.canary_interval)
     return ServiceHealth(reason, fate, free)
 
 

@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -17,17 +16,20 @@ LATEST = 600.0
 class HeavyQueue:
     """Up to `places` callers stand in line, the one who is served included; None: all may.
 
-    The others are sent away with Parked, each for as long as those sent away before it may need:
-    then they come back one by one, and neither is the child idle nor is a document read ever again.
+    The others are sent away with Parked, each until a time at which nobody else comes: so they come
+    back one by one, and neither is the child idle nor is a document read ever again.
     """
 
-    def __init__(self, places: int | None = None) -> None:
+    def __init__(
+        self, places: int | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._places = places
         self._lock = threading.Lock()
         self._standing = 0
         self._mine = threading.local()
-        self._away: deque[float] = deque()
-        """when someone was sent away, of late"""
+        self._away: list[float] = []
+        """when those come back who were sent away; who comes again counts once"""
+        self._clock = clock
         self._takes = SOONEST
         """seconds that one takes; a running mean"""
 
@@ -39,13 +41,13 @@ class HeavyQueue:
             return
         self._enter()
         self._mine.stands = True
-        started = time.monotonic()
+        started = self._clock()
         try:
             yield
         finally:
             self._mine.stands = False
             with self._lock:
-                self._takes += ((time.monotonic() - started) / self._standing - self._takes) / 4
+                self._takes += ((self._clock() - started) / self._standing - self._takes) / 4
                 self._standing -= 1
 
     def _enter(self) -> None:
@@ -53,11 +55,17 @@ class HeavyQueue:
             if self._places is None or self._standing < self._places:
                 self._standing += 1
                 return
-            now = time.monotonic()
-            while self._away and self._away[0] < now - LATEST:
-                self._away.popleft()
-            self._away.append(now)
-            wait = min(LATEST, max(SOONEST, len(self._away) * self._takes))
+            now = self._clock()
+            # The first time at which nobody else comes; who came back waits for one as well.
+            self._away = sorted(due for due in self._away if due > now)
+            takes = max(SOONEST, self._takes)
+            free = now + takes
+            for due in self._away:
+                if due - free >= takes:
+                    break
+                free = max(free, due + takes)
+            wait = min(LATEST, free - now)
+            self._away.append(now + wait)
         raise Parked(
             "It waits for its turn: pictures and recordings are read one at a time, and others"
             " came before it.",

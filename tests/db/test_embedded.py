@@ -12,6 +12,7 @@ import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import LiteralString
 
 import psycopg
@@ -85,6 +86,22 @@ def test_a_server_that_refuses_connections_is_not_started_again(
     finally:
         monkeypatch.undo()
         server.stop()
+
+
+def test_a_server_that_does_not_start_for_want_of_room_says_so_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    server = Embedded(folder)
+    server.ensure()
+    server.stop()
+    settings = server.cluster / "postgresql.conf"
+    settings.write_text("no_such_setting = 1\n")
+
+    with pytest.raises(SetupError, match=r"^the bundled PostgreSQL did not start"):
+        Embedded(folder).ensure()
+    monkeypatch.setattr(shutil, "disk_usage", lambda of: SimpleNamespace(free=0))
+    with pytest.raises(SetupError, match=r"^the disk of .* is full, .* make room on it"):
+        Embedded(folder).ensure()
 
 
 def test_no_other_database_is_made_while_the_folder_is_away(folder: Path):

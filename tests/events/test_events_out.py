@@ -495,6 +495,52 @@ def test_who_lost_the_lease_does_not_overrule_who_has_it(
     assert len(delivery["log"]) == 1
 
 
+def test_the_log_tells_what_is_being_sent_from_what_waits(
+    app: App,
+    db: Database,
+    client: httpx.Client,
+    live_url: str,
+    key: str,
+    endpoint: Callable[..., Json],
+    terminal: Terminal,
+):
+    made = endpoint()
+    sent = client.post(f"/v3/webhooks/{made['id']}/test").json()
+
+    def claim() -> outbox.ClaimedDelivery:
+        with db.begin() as tx:
+            [claimed] = outbox.claim(tx, lease=LEASE, limit=10, busy={})
+        return claimed
+
+    def told() -> tuple[bool, bool, str]:
+        """Whether the service says that it is being sent, and that it will be; and the command."""
+        [one] = log(client, made)
+        done = terminal.run("webhooks", "log", made["id"], "--url", live_url, "--key", key)
+        words = "being sent for", "pending, again in", "pending, due again", "pending", "delivered"
+        shown = next(one for one in words if one in done.out)
+        return bool(one["sendingSince"]), bool(one["nextAttemptAt"]), shown
+
+    sending, waiting = (True, False, "being sent for"), (False, True, "pending, again in")
+    assert (sent["sendingSince"], told()) == (None, (False, True, "pending"))
+    claimed = claim()
+    assert told() == sending
+    with db.begin() as tx:
+        outbox.refused(tx, claimed, outbox.Attempt(503, "busy", 1.0), timedelta(minutes=9))
+    assert told() == waiting
+    due_now(db)
+    claim()
+    assert told() == sending
+    due_now(db)  # the process that sends it has died
+    assert told() == (False, True, "pending, due again")
+    claim()
+    again = client.post(f"/v3/webhooks/{made['id']}/deliveries/{sent['id']}/replay").json()
+    assert (again["sendingSince"], told()) == (None, (False, True, "pending"))
+    outcome = claim()
+    with db.begin() as tx:
+        outbox.delivered(tx, outcome, outbox.Attempt(204, None, 1.0))
+    assert told() == (False, False, "delivered")
+
+
 def test_an_endpoint_that_takes_nothing_for_days_is_disabled_with_the_reason(
     app: App,
     db: Database,

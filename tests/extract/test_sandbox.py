@@ -7,7 +7,8 @@ import tempfile
 import threading
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from datetime import timedelta
 from itertools import pairwise
 
 import psutil
@@ -16,6 +17,7 @@ import pytest
 from recollect.errors import HeldOff, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.extract import Limits, Sandbox
 from recollect.model import Blob
+from recollect.sandbox.heavy_queue import HeavyQueue
 from tests.conftest import eventually
 from tests.extract import samples
 from tests.extract.archives import packed
@@ -410,6 +412,45 @@ def test_who_finds_the_line_full_is_sent_away_rather_than_kept():
             assert isinstance(one.exception(), Transient)
 
     assert waits == sorted(set(waits))  # one by one they come back
+
+
+def test_who_is_sent_away_again_and_again_comes_back_before_the_line_is_long_empty():
+    """Each time counted as one more who waits: a few documents waited for ten minutes before a
+    reader with nothing to do."""
+    now, takes = 0.0, 30.0
+    line = HeavyQueue(1, clock=lambda: now)
+
+    def enter() -> ExitStack | float:
+        stack = ExitStack()
+        try:
+            stack.enter_context(line.join())
+        except Parked as error:
+            return now + (error.after or timedelta()).total_seconds()
+        return stack
+
+    with ExitStack() as threads:
+        # Each stands in line with a thread of its own.
+        pools = [threads.enter_context(ThreadPoolExecutor(1)) for _ in range(8)]
+        coming = dict.fromkeys(pools, 0.0)
+        reading: tuple[ThreadPoolExecutor, ExitStack, float] | None = None
+        idle = free = 0.0
+        while coming or reading:
+            pool = min(coming, key=coming.__getitem__, default=None)
+            if reading is not None and (pool is None or reading[2] <= coming[pool]):
+                reader, place, now = reading
+                reader.submit(place.close).result()
+                reading, free = None, now
+                continue
+            assert pool is not None
+            now = max(now, coming.pop(pool))
+            outcome = pool.submit(enter).result()
+            if isinstance(outcome, ExitStack):
+                idle = max(idle, now - free)
+                reading = (pool, outcome, now + takes)
+            else:
+                coming[pool] = outcome
+
+    assert idle <= takes
 
 
 def test_who_fails_leaves_the_line():

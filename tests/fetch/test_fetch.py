@@ -712,6 +712,25 @@ def test_who_answers_a_message_has_received_it_however_the_answer_ends(
     assert len(site.requests) == 1
 
 
+def test_a_receiver_may_take_all_of_its_time_for_the_answer(site: Website):
+    """It has 15 seconds; after ten without a byte it was given up."""
+    waits: list[float | None] = []
+
+    class Watched(socket.socket):
+        def settimeout(self, value: float | None, /) -> None:
+            waits.append(value)
+            super().settimeout(value)
+
+    def dial(address: str, port: int, seconds: float) -> socket.socket:
+        return Watched(fileno=socket.create_connection((address, port), seconds).detach())
+
+    site.route("/", lambda exchange: exchange.send(answer(200, b"taken")))
+    with Fetcher(user_agent="test", allow_networks=[LOOPBACK], dial=dial) as fetcher:
+        assert fetcher.tell(site.url(), b"{}", total=500.0).status == 200
+
+    assert (waits[-1] or 0.0) > FetchLimits().read
+
+
 def test_https_on_a_plain_port_is_transient(site: Website, fetcher: Fetcher):
     assert delayed(fetcher, f"https://127.0.0.1:{site.port}/").code == "tls_failure"
 

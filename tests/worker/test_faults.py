@@ -1,5 +1,6 @@
 """Every error of the database, raised by a real server, in every loop and in the API."""
 
+import os
 import select
 import threading
 from collections import Counter
@@ -21,8 +22,17 @@ from recollect.app import App, index_identity
 from recollect.config import Config
 from recollect.connectors.gmail._settings import GmailSettings
 from recollect.db import Database, faults
+from recollect.db.faults import judged
 from recollect.documents import NewDocument
-from recollect.errors import Contended, Permanent, RecollectError, Refused, Unavailable
+from recollect.errors import (
+    DISK_FULL,
+    NO_ROOM,
+    Contended,
+    Permanent,
+    RecollectError,
+    Refused,
+    Unavailable,
+)
 from recollect.index.vector_index import adopt
 from recollect.inference.llm import Llm
 from recollect.loop import Loop, ending_with_loops
@@ -526,6 +536,17 @@ def test_only_an_outage_pauses_the_queue(ground: Ground):
         ground.fault("entries", "53100", "poison")
         ground.add("this is poison")
         eventually(lambda: "queue paused" in {line["event"] for line in logs})
+
+
+@pytest.mark.parametrize("code", sorted(NO_ROOM))
+def test_a_session_that_does_not_begin_for_want_of_room_is_a_full_disk(code: int):
+    """Such an error has no SQLSTATE; the database, which answered, was said not to."""
+    told = f"connection failed: FATAL:  could not write init file: {os.strerror(code)}"
+    found = judged(psycopg.OperationalError(told))
+
+    assert isinstance(found, Unavailable)
+    assert found.code == DISK_FULL
+    assert str(found).startswith("the database's disk is full, make room on it: ")
 
 
 def test_an_outcome_that_cannot_be_written_down_becomes_one_that_can(ground: Ground):
