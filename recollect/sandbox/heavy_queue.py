@@ -16,8 +16,8 @@ LATEST = 600.0
 class HeavyQueue:
     """Up to `places` callers stand in line, the one who is served included; None: all may.
 
-    The others are sent away with Parked, each until a time at which nobody else comes: so they come
-    back one by one, and neither is the child idle nor is a document read ever again.
+    The others are sent away with Parked, each until a moment of its own. They come back one by one,
+    so the child is not idle, and no document is sent away again and again.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HeavyQueue:
                 self._standing += 1
                 return
             now = self._clock()
-            # The first time at which nobody else comes; who came back waits for one as well.
+            # The first moment that nobody else has. Who came back in vain gets one like the others.
             self._away = sorted(due for due in self._away if due > now)
             takes = max(SOONEST, self._takes)
             free = now + takes

@@ -19,9 +19,14 @@ def told(tx: Tx, tenant: Tenant, found: Connection) -> list[str]:
     if connector is None:
         return []
     said: list[str] = []
-    for other in connections.find(tx, tenant, provider=found.provider):
+    beside = {
+        one.id: one
+        for tag in found.container_tags
+        for one in connections.find(tx, tenant, provider=found.provider, tags=[tag])
+    }
+    for other in beside.values():
         shared = [tag for tag in found.container_tags if tag in other.container_tags]
-        if other.id == found.id or not shared or len(said) == MOST_NAMED:
+        if other.id == found.id or len(said) == MOST_NAMED:
             continue
         if what := _shared(connector, found, other):
             said.append(
