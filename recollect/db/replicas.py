@@ -78,8 +78,10 @@ _MARK = (
     "  left(pg_walfile_name(pg_current_wal_flush_lsn()), 8),"
     "  lpad(div(extract(epoch from now())::int8, %s)::text, 12, '0')) as line) as here"
 )
+PAUSED = "for its replay is paused: `select pg_wal_replay_resume()` there ends that"
 _STANDS = (
     "select pg_is_in_recovery() as replays,"
+    " case when pg_is_in_recovery() then pg_is_wal_replay_paused() end as paused,"
     " exists (select from lineages where word = %(word)s) as follows,"
     " greatest(0, pg_wal_lsn_diff(%(position)s, pg_last_wal_replay_lsn()))::int8 as behind"
 )
@@ -244,7 +246,8 @@ class Replica(Database):
             if not row["behind"] or not row["replays"]:  # which will be behind for ever
                 break
             if time.monotonic() >= give_up:
-                raise _PassedError("lags", f"{row['behind']} bytes of the log are not replayed")
+                behind = f"{row['behind']} bytes of the log are not replayed"
+                raise _PassedError("lags", behind + (f", {PAUSED}" if row["paused"] else ""))
             self._closing.wait(LOOK.total_seconds())
         if not row["replays"]:
             raise _PassedError("away", TAKES_WRITES)

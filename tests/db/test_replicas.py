@@ -161,6 +161,7 @@ def test_what_was_written_is_read_by_any_process(shared: Cluster, key: str):
     assert shared.served() > before, "no replica answered"
     lags, _ = shared.standings()
     assert lags.state == "lags"
+    assert lags.reason.endswith(f"bytes of the log are not replayed, {replicas.PAUSED}")
     shared.replicas[0].resume()
     eventually(shared.all_serve)
 
