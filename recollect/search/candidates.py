@@ -29,7 +29,7 @@ from recollect.documents.filters import Filter
 from recollect.index import terms, vector_index
 from recollect.index.phrases import Phrase, PhraseStanding
 from recollect.model import DocumentId, HitChunk, Tenant
-from recollect.search import ranking, statements
+from recollect.search import ranking, statements, walks
 
 EXACT_UP_TO = 10_000
 """Entries in scope up to which every vector is compared; above, the HNSW index is walked."""
@@ -42,21 +42,6 @@ LEAST_VISITS = 2_000
 """Bounds of a walk: those, or `PATIENCE` times as many as it should take. What matches a filter may
 lie far from the query, and then comparing all of it is faster than walking on."""
 PATIENCE = 4
-WIDTH, LEAST_WIDTH, MOST_WIDTH = 400, 100, 1_000
-"""Of a walk (`hnsw.ef_search`), where everything is in scope; of a fifth, the ten nearest are the
-fifty nearest of everything, and a wider walk finds as many of them. The most is pgvector's own."""
-WIDE_TO, WIDENING = 100_000, 0.4
-"""In more entries than that, the same width finds fewer of the nearest: it grows with that power of
-them, to 1,000 at a million (docs/bench.md)."""
-ROUNDS, ROUNDS_GROW, ROUNDS_NARROW, MOST_ROUNDS = 2, 0.5, 0.3, 6
-"""How many rounds a walk through a million entries takes when everything matches; each begins where
-the one before ended. The number grows with the first power of the entries, and with the second one
-of how many there are for each that matches, up to `MOST_ROUNDS`. One round finds 0.93 of the ten
-nearest of everything and 0.90 of a fifth's, two find 0.96, and three 0.96 (docs/bench.md)."""
-SURPLUS = 1.1
-"""How many more are asked for than the rounds before the last one find on average."""
-ROUND_VISITS = 20_000
-"""About as many entries as a round looks at, at most."""
 PRIOR = 10
 """Beside the entries of a tag so many usual ones count when it is asked how frequent a word is
 there: few alone say little."""
@@ -369,15 +354,15 @@ class Candidates:
         query, walked = self._query, None if way.shared else self._candidates
         rounds = 1
         if way.walk:
-            width = _width(self._everywhere, self._matching, self._shards)
+            width = walks.width(self._everywhere, self._matching, self._shards)
             visits = max(LEAST_VISITS, round(PATIENCE * self._visits()))
             if way.shared:
                 walked = DEEP
-            elif (rounds := _rounds(self._everywhere, self._may_match, self._shards)) > 1:
+            elif (rounds := walks.rounds(self._everywhere, self._may_match, self._shards)) > 1:
                 # The last round begins only if those before it did not find as many.
                 share = min(1.0, self._may_match / self._everywhere)
-                walked = self._candidates + round(SURPLUS * (rounds - 1) * width * share)
-                visits = max(visits, rounds * ROUND_VISITS)
+                walked = self._candidates + round(walks.SURPLUS * (rounds - 1) * width * share)
+                visits = max(visits, rounds * walks.ROUND_VISITS)
             self._tx.execute(
                 sql.SQL(
                     "set local hnsw.max_scan_tuples = {}; set local hnsw.ef_search = {}"
@@ -514,21 +499,6 @@ def _matching(
     ).fetchone()
     assert row is not None
     return int(row["n"]), row["documents"] <= EXACT_UP_TO
-
-
-def _width(everywhere: int, matching: int, shards: int) -> int:
-    """Of a walk to those that match, in each of the index's shards."""
-    width = WIDTH * max(1.0, everywhere / WIDE_TO) ** WIDENING
-    width = max(LEAST_WIDTH, width / shards)
-    return round(min(MOST_WIDTH, width * max(1.0, everywhere / max(matching, 1))))
-
-
-def _rounds(everywhere: int, matching: int, shards: int) -> int:
-    """Of a walk to those that match, in each of the index's shards."""
-    there = max(0, everywhere)  # -1 where nobody has counted yet
-    large = (there / shards / (10 * WIDE_TO)) ** ROUNDS_GROW
-    narrow = (there / max(matching, 1)) ** ROUNDS_NARROW
-    return max(1, min(MOST_ROUNDS, round(ROUNDS * large * narrow)))
 
 
 def _counts(tx: Tx, tenant: Tenant, numbers: Sequence[int]) -> tuple[dict[int, int], int, int]:

@@ -24,7 +24,7 @@ from recollect.index import terms, vector_index
 from recollect.model import ConnectionId, DocumentId, Plan, Status, Tenant
 from recollect.ops import verify
 from recollect.orgs import orgs, tags
-from recollect.search import candidates, hybrid
+from recollect.search import candidates, hybrid, walks
 
 DOCUMENTS = 29_000
 DUE = 2_900
@@ -532,12 +532,12 @@ def test_the_generated_rows_are_what_the_code_would_write(
         (1_000_000, 1_000_000, 2),
         (1_000_000, 200_000, 3),
         (1_000_000, 100_000, 4),
-        (100_000_000, 100_000, candidates.MOST_ROUNDS),
+        (100_000_000, 100_000, walks.MOST_ROUNDS),
     ],
 )
 def test_a_walk_goes_on_where_one_round_finds_too_few(everywhere: int, matching: int, rounds: int):
-    assert candidates._rounds(everywhere, matching, 1) == rounds
-    assert candidates._rounds(everywhere, matching, 64) <= rounds
+    assert walks.rounds(everywhere, matching, 1) == rounds
+    assert walks.rounds(everywhere, matching, 64) <= rounds
 
 
 @pytest.mark.parametrize(
@@ -557,6 +557,6 @@ def test_a_walk_is_the_wider_the_more_there_is_and_the_less_matches(
     everywhere: int, matching: int, width: int
 ):
     """`everywhere` is -1 where nobody has counted yet."""
-    assert candidates._width(everywhere, matching, 1) in range(
+    assert walks.width(everywhere, matching, 1) in range(
         max(400, width - 20), min(1_000, width + 20) + 1
     )

@@ -15,7 +15,7 @@ from recollect.documents.filters import Filter, parse
 from recollect.index import vector_index
 from recollect.model import Plan, Tenant
 from recollect.orgs import orgs
-from recollect.search import candidates, hybrid
+from recollect.search import hybrid, walks
 from recollect.search.hybrid import Query
 from tests.conftest import facet
 
@@ -163,14 +163,14 @@ def test_further_rounds_find_what_one_missed(
 ) -> None:
     """In a larger index a round of any width misses some: here it is narrow instead."""
     for width in ("WIDTH", "LEAST_WIDTH", "MOST_WIDTH"):
-        monkeypatch.setattr(candidates, width, 40)
+        monkeypatch.setattr(walks, width, 40)
 
     def found() -> float:
         shares = _found(divided, [], conditions(below(DRAWS)), ["ops", "fin"], DRAWS)
         return sum(shares) / len(shares)
 
     one = found()
-    monkeypatch.setattr(candidates, "WIDE_TO", 1)
+    monkeypatch.setattr(walks, "WIDE_TO", 1)
     more = found()
     assert more >= 0.95
     # How many one round finds varies with the index, which is built differently each time.
