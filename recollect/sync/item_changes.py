@@ -243,7 +243,7 @@ class _Same:
         return True
 
     def _is_first(self, row: Mapping[str, Any]) -> bool:
-        return row["id"] not in self._counted and not is_counted(self._claim, row)
+        return row["seen_at"] < self._claim.began_at and row["id"] not in self._counted
 
     def covers(self, change: Change) -> bool:
         """Whether it says what is so."""
