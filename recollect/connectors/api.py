@@ -193,9 +193,9 @@ def behind(ids: Sequence[str], last: str | None) -> list[str]:
 
 
 def led_away(base_url: str, answer: EndpointAnswer, *, within: bool = True) -> Transient | None:
-    """What a redirect means that is none of the provider's own: something on the way wants a person
-    to sign in, and will let calls through again. None: it is no redirect, or, unless `within`, one
-    to the same host."""
+    """What a redirect means that the provider did not make: something on the way wants a person
+    to sign in, and lets calls through after that. None: it does not redirect, or, unless `within`,
+    it stays at the host."""
     if answer.status not in REDIRECTS:
         return None
     base, to = urlsplit(base_url), None
