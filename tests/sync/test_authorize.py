@@ -534,6 +534,7 @@ def test_forged_pushes_use_up_nothing_of_genuine_ones(
             forged = http.post(to, content=body, headers=headers).status_code
             assert (forged == 429) is (n >= 5)
             assert not due(world, id)
+        assert http.post(f"{path}&challenge=hello", content=b"").status_code == 200
         news = b'{"news": "last"}'
         genuine = http.post(path, content=news, headers=world.cabinet.signed(hook, news))
         assert genuine.status_code == 202
