@@ -42,8 +42,8 @@ from recollect.orgs.orgs import Limit, Usage
 LOG = log.get("api")
 OPEN = frozenset({"/", "/console", "/health", "/ready", "/docs", "/v3/openapi"})
 """Paths without a key; every other path, known or not, asks for one."""
-OUTSIDE = ("/v3/hooks/", "/v3/connections/auth/callback/")
-OPEN_BELOW = ("/v3/files/", "/console/", "/oauth/", "/.well-known/oauth-", *OUTSIDE)
+BACK = "/v3/connections/auth/callback/"
+OPEN_BELOW = ("/v3/files/", "/console/", "/oauth/", "/.well-known/oauth-", "/v3/hooks/", BACK)
 """Beginnings of such paths: signed addresses, the console, which has sessions of its own, pushes,
 which prove themselves, and users who come back from authorizing with a state."""
 CALLBACK = re.compile(r"/v3/connections/[a-z0-9-]+/callback")
@@ -63,7 +63,10 @@ ANY_HOST = frozenset({"/health", "/ready"})
 GUESSES = Limit(20)
 """Wrong keys from one address."""
 PUSHES = Limit(3_000)
-"""Pushes, and users who come back, from one address; providers push in bursts."""
+"""Pushes that nothing proves, and users who come back, from one address. A provider's own are not
+counted: others may push from its addresses, or through the proxy that all pushes come by."""
+PROVING = 8
+"""Threads in which pushes are judged, so that forged ones do not take those of requests."""
 REMEMBERED = 10_000
 """Addresses per process."""
 
@@ -118,6 +121,7 @@ class Edge:
         self._guesses: Guesses = state.guesses
         self._checks: CapacityLimiter = state.checks
         self._visits = Visits(PUSHES)
+        self._proving = CapacityLimiter(PROVING)
         self._ledger = BodyMemory()
         public = urlsplit(app.config.public_url or "")
         self._public_host = public.hostname
@@ -141,7 +145,9 @@ class Edge:
         started = time.monotonic()
         status: int | None = None
         marks = {"x-request-id": request_id, "x-content-type-options": "nosniff"}
-        scope.setdefault("state", {}).update(marks=marks, address=self._address(scope))
+        scope.setdefault("state", {}).update(
+            marks=marks, address=self._address(scope), visits=self._visits, proving=self._proving
+        )
         body = Body(self._ledger, scope, path, marks)
 
         async def answer(message: Message) -> None:
@@ -194,7 +200,7 @@ class Edge:
                 raise BadRequestError(
                     "a query must not contain NUL, which the database cannot hold"
                 )
-            if path.startswith(OUTSIDE) or CALLBACK.fullmatch(path):
+            if path.startswith(BACK) or CALLBACK.fullmatch(path):
                 self._visits.count(scope["state"]["address"])
             scrapes = path == metrics.PATH and metrics.opens(self._app, headers)
             if not scrapes and not is_open(path, scope["method"]):

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from recollect import connectors, db, encryption, log
 from recollect.api.deps import ApiRoute, CurrentApp, ProviderName
+from recollect.api.edge import Visits
 from recollect.api.turns import AsksOthers
 from recollect.app import App, secret_keys
 from recollect.connectors import oauth
 from recollect.connectors.base import Account, Connector
 from recollect.connectors.oauth import Tokens
-from recollect.connectors.pushes import Push, Registration
+from recollect.connectors.pushes import Push, PushResult, Registration
 from recollect.errors import (
     BadRequestError,
     NotFoundError,
@@ -64,18 +66,26 @@ max-width:32em;margin:15vh auto;padding:0 1em;color-scheme:light dark}}</style>
 async def push(provider: ProviderName, request: Request, app: CurrentApp) -> Response:
     """Verify, note, answer: no call of the provider is made here.
 
-    What cannot be proven is answered before its body is read.
+    What cannot be proven is answered before its body is read. Raises RateLimitError for it where
+    too much of it came from its address; what is proven is never kept waiting.
     """
+    visits: Visits = request.scope["state"]["visits"]
+    address: str | None = request.scope["state"]["address"]
+    judge = partial(to_thread.run_sync, limiter=request.scope["state"]["proving"])
     connector = connectors.all().get(provider)
     if connector is None or not connector.pushes:
+        visits.count(address)
         return Response(status_code=404)
     headers = {name.lower(): value for name, value in request.headers.items()}
-    come, connection = await run_in_threadpool(
-        _come, app, connector, headers, dict(request.query_params)
-    )
+    come, connection = await judge(_come, app, connector, headers, dict(request.query_params))
     if connector.reads(come):
         come = replace(come, body=await request.body())
-    return await run_in_threadpool(_receive, app, connector, come, connection)
+    notice = await judge(connector.receive, come)
+    # A handshake cannot be proven, but names a registration whose id we told the provider alone.
+    shakes_hands = come.registration is not None and notice.status < 400
+    if not notice.proven and not shakes_hands:
+        visits.count(address)
+    return await judge(_act, app, connector, notice, come.registration, connection)
 
 
 @router.get(
@@ -274,9 +284,14 @@ def _come(
     return Push(headers, query, b"", registration, proofs, settings), connection
 
 
-def _receive(app: App, connector: Connector, come: Push, connection: Connection | None) -> Response:
-    provider, registration = connector.provider, come.registration
-    notice = connector.receive(come)
+def _act(
+    app: App,
+    connector: Connector,
+    notice: PushResult,
+    registration: Registration | None,
+    connection: Connection | None,
+) -> Response:
+    provider = connector.provider
     if notice.pending_secret is not None:
         _keep_pending(app, provider, notice.pending_secret)
     with app.db.begin() as tx:

@@ -8,9 +8,10 @@ trouble that three tries do not end, are the caller's (Transient with `rate_limi
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from recollect.errors import Permanent, Reauthorize, Transient
 from recollect.fetch import Endpoint, EndpointAnswer
@@ -27,6 +28,7 @@ MOST_FAILURES = 100
 """things in a row that fail before it counts as down, whatever else it answers, …"""
 LONGEST_TROUBLE = 3600.0
 """… and seconds: what fails by not answering takes minutes, and other connections wait"""
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 RATE_LIMITED = "rate_limited"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
@@ -110,12 +112,18 @@ class Api:
                         raise Reauthorize("the provider refuses the authorization")
                     refused = token
                     continue
-                raise self._judge(answer) or self._endpoint.refusal(
-                    answer, hide=() if token is None else (token,)
+                raise (
+                    self._judge(answer)
+                    or led_away(self._endpoint.base_url, answer)
+                    or self._endpoint.refusal(answer, hide=() if token is None else (token,))
                 )
             except Transient as error:
                 self._wait(error, attempt, again or error.code == RATE_LIMITED)
         raise Transient("the provider keeps refusing", code=PROVIDER_UNAVAILABLE)
+
+    def leaves(self, answer: EndpointAnswer) -> Transient | None:
+        """What a redirect means that leads to another host; None: it does not."""
+        return led_away(self._endpoint.base_url, answer, within=False)
 
     def _wait(self, error: Transient, attempt: int, again: bool) -> None:
         """Wait in place if that is worth it; else raise what the connection is parked with."""
@@ -184,6 +192,26 @@ def behind(ids: Sequence[str], last: str | None) -> list[str]:
     return [*ids[start:], *ids[:start]]
 
 
+def led_away(base_url: str, answer: EndpointAnswer, *, within: bool = True) -> Transient | None:
+    """What a redirect means that the provider did not make: something on the way wants a person
+    to sign in, and lets calls through after that. None: it does not redirect, or, unless `within`,
+    it stays at the host."""
+    if answer.status not in REDIRECTS:
+        return None
+    base, to = urlsplit(base_url), None
+    with suppress(ValueError):  # brackets that hold no IPv6 address
+        to = urlsplit(urljoin(base_url, answer.headers.get("location", "")))
+    if not within and to is not None and to.netloc == base.netloc:
+        return None
+    where = (to and to.hostname) or "an address that cannot be read"
+    return Transient(
+        f"{base.hostname} answered {answer.status}, a redirect to {where[:100]}, as a proxy or a"
+        f" network does that wants someone to sign in; let this machine reach {base.hostname}"
+        " without that",
+        code=PROVIDER_UNAVAILABLE,
+    )
+
+
 def as_json(answer: EndpointAnswer) -> Any:
     """The JSON of an answer; anything else counts as a page of a proxy on the way."""
     try:
@@ -219,5 +247,6 @@ __all__ = [
     "as_json",
     "behind",
     "field_of",
+    "led_away",
     "rest",
 ]

@@ -59,6 +59,11 @@ class PushResult:
     """a verification token that the operator has to confirm. It came from anybody: it is to be
     shown, and never replaces one that is active"""
 
+    @property
+    def proven(self) -> bool:
+        """Whether the provider sent it, as far as this result tells."""
+        return self.concerned or bool(self.accounts) or self.key is not None
+
 
 FORGED = PushResult(status=401)
 

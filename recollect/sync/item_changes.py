@@ -31,17 +31,19 @@ from recollect.sync.items import (
     GUARDED,
     HELD,
     OVER_LIMIT,
-    PLANNED,
     UNSUPPORTED,
     WAITS,
     Listings,
     SyncCounts,
+    count_verdict,
+    is_counted,
     item_of,
     now_of,
     remember,
     room,
     row_of,
     rows_outside,
+    said_already,
     storable_change,
     tags_of,
 )
@@ -196,13 +198,15 @@ def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, limit: int) -
 class _Same:
     """What of a batch is as it is said to be, documents and verdicts: most, in most listings.
 
-    They are looked up together and only their time of being seen is written, together.
+    They are looked up together and only their time of being seen is written, together. A sync
+    counts each of them once, however often it hears of it: in a listing, then in a feed of changes.
     """
 
     def __init__(self, tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
         self._tx = tx
         self._claim = claim
         self._seen: list[str] = []
+        self._counted: set[str] = set()
         ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
         rows = tx.execute(
             "select i.*, d.source_id as now_source, d.title as now_title, d.url as now_url,"
@@ -216,7 +220,7 @@ class _Same:
         self._verdicts: dict[str, Mapping[str, Any]] = {}
         if judged := [c.id for c in changes if isinstance(c, Verdict)]:
             rows = tx.execute(
-                "select id, title, url, extra, branch, verdict, detail from items"
+                "select id, title, url, extra, branch, verdict, detail, seen_at from items"
                 " where connection_id = %s and id = any(%s) and verdict <> %s"
                 " and document_id is null and version is null and missing_at is null",
                 (claim.connection.id, judged, DOCUMENT),
@@ -227,13 +231,19 @@ class _Same:
         """Whether nothing is to be done but to count it."""
         match change:
             case Item() if self.covers(change):
-                counts.unchanged += 1
+                if self._is_first(self._rows[change.id]):
+                    counts.unchanged += 1
             case Verdict() if self.covers(change):
-                _count(change, counts)
+                if self._is_first(self._verdicts[change.id]):
+                    count_verdict(change, counts)
             case _:
                 return False
+        self._counted.add(change.id)
         self._seen.append(change.id)
         return True
+
+    def _is_first(self, row: Mapping[str, Any]) -> bool:
+        return row["seen_at"] < self._claim.began_at and row["id"] not in self._counted
 
     def covers(self, change: Change) -> bool:
         """Whether it says what is so."""
@@ -390,7 +400,7 @@ def _store(
         counts.free -= 1
     elif changed:
         counts.change(known)
-    else:
+    elif row is not None and not is_counted(claim, row):
         counts.unchanged += 1
 
 
@@ -439,14 +449,8 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: SyncCount
                 "detail": verdict.detail,
             },
         )
-    _count(verdict, counts)
-
-
-def _count(verdict: Verdict, counts: SyncCounts) -> None:
-    if verdict.failed:
-        counts.failed += 1
-    elif verdict.kind != PLANNED:
-        counts.skipped[verdict.kind] += 1
+    if not said_already(claim, verdict, row):
+        count_verdict(verdict, counts)
 
 
 def _unconfirmed(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any]) -> bool:

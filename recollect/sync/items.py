@@ -445,3 +445,25 @@ def now_of(tx: Tx) -> datetime:
     row = tx.execute("select now() as now").fetchone()
     assert row is not None
     return row["now"]
+
+
+def is_counted(claim: SyncClaim, row: Mapping[str, Any]) -> bool:
+    """Whether this sync met it before, be it ahead of a cut."""
+    return row["seen_at"] >= claim.began_at
+
+
+def said_already(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any] | None) -> bool:
+    """Whether this sync counted the same of it; `row` is as it was before."""
+    return (
+        row is not None
+        and is_counted(claim, row)
+        and row["detail"] == verdict.detail
+        and (verdict.keep or row["verdict"] == verdict.kind)
+    )
+
+
+def count_verdict(verdict: Verdict, counts: SyncCounts) -> None:
+    if verdict.failed:
+        counts.failed += 1
+    elif verdict.kind != PLANNED:
+        counts.skipped[verdict.kind] += 1

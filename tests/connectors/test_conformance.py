@@ -76,6 +76,8 @@ EXEMPT: dict[tuple[str, str], str] = {
         "its own tests list hundreds page by page; memory is measured at GitHub and S3, whose"
         " answers are the largest",
     ),
+    ("folder", "away"): "a disk leads nobody elsewhere",
+    ("web-crawler", "away"): "a site may lead elsewhere; its own tests follow redirects",
     ("cabinet", "many"): "it stands for no real provider",
     ("cabinet", "lost"): "it stands for no real provider",
     ("cabinet", "nothing"): "it stands for no real provider",
@@ -596,6 +598,25 @@ def test_16_17_bad_days_lose_and_delete_nothing(world: World, fault: str) -> Non
     world.sync()
     world.agrees()
     assert world.finds("bad day")
+
+
+@every("world", conforming("away", by_day=("github", "s3", "google-drive")), indirect=True)
+def test_17_a_redirect_to_a_sign_in_page_is_soon_over(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.put("n9", "Added behind it.")
+    sign_in = {"Location": "https://sign-in.example/?back=1"}
+    world.peer.proxy.on(".", status=302, headers=sign_in, body=b"", times=None)
+    world.due()
+    syncs.drain(world.app, Hurried())
+    shown = world.connection()
+    assert (shown["state"], shown["errorCode"]) == ("ready", "provider_unavailable")
+    assert "a redirect to sign-in.example" in shown["error"]
+    due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
+    assert due < timedelta(minutes=5)
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
 
 
 @every("world", conforming("limit"), indirect=True)

@@ -512,6 +512,35 @@ def test_strangers_may_not_knock_for_ever(world: World, monkeypatch: pytest.Monk
         assert http.get("/health").status_code == 200
 
 
+def test_forged_pushes_use_up_nothing_of_genuine_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may come from the same address: by one proxy, or out of the provider itself."""
+    monkeypatch.setattr(edge, "PUSHES", Limit(5))
+    id = world.connected()
+    [hook] = world.cabinet.hooks
+    url = urlsplit(world.cabinet.hooks[hook]["url"])
+    path, body = f"{url.path}?{url.query}", b'{"news": 1}'
+    with TestClient(create_app(world.app), headers={"authorization": ""}) as http:
+        for n in range(9):
+            told = json.dumps({"news": n}).encode()
+            genuine = http.post(path, content=told, headers=world.cabinet.signed(hook, told))
+            assert genuine.status_code == 202
+        world.work()
+        wrong = {"x-cabinet-signature": "0" * 64}
+        kinds = [(path, wrong), (url.path, wrong), (path, {}), ("/v3/hooks/nobody", {})]
+        for n in range(8):
+            to, headers = kinds[n % len(kinds)]
+            forged = http.post(to, content=body, headers=headers).status_code
+            assert (forged == 429) is (n >= 5)
+            assert not due(world, id)
+        assert http.post(f"{path}&challenge=hello", content=b"").status_code == 200
+        news = b'{"news": "last"}'
+        genuine = http.post(path, content=news, headers=world.cabinet.signed(hook, news))
+        assert genuine.status_code == 202
+        assert due(world, id)
+
+
 def test_the_handshake_may_come_before_the_answer(world: World) -> None:
     heard: list[int] = []
 

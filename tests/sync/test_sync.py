@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +14,16 @@ import pytest
 
 from recollect import connectors, documents
 from recollect.app import App, secret_keys
-from recollect.connectors.base import Source
+from recollect.connectors.base import (
+    Change,
+    Checkpoint,
+    Cursor,
+    Item,
+    Listed,
+    Listing,
+    Source,
+    Verdict,
+)
 from recollect.documents import DocumentQuery
 from recollect.errors import (
     DATABASE_AWAY,
@@ -182,6 +191,41 @@ def test_first_sync_makes_documents_that_are_searchable(
     assert counts(synced) == (7, 0, 0, 0)
     assert synced.due_at is not None
     assert synced.due_at > datetime.now(UTC) + HOUR
+
+
+class TwiceConnector(ShelfConnector):
+    """Says all that it lists three times: twice at a stretch, then again."""
+
+    provider = "twice-shelf"
+
+    def changes(self, source: Source, cursor: Cursor | None) -> Iterator[Change]:
+        told = [
+            *(change for change in super().changes(source, None) if isinstance(change, Item)),
+            Verdict("large", "too_large", "It is too large.", title="Large"),
+            Verdict("lost", "out_of_reach", "It cannot be given.", keep=True, failed=True),
+        ]
+        yield Listing()
+        yield from [*told, *told]
+        yield Checkpoint({})
+        yield from told
+        yield Listed()
+        yield Checkpoint({})
+
+
+def test_a_sync_counts_once_what_it_hears_of_twice(
+    app: App, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(3):
+        shelf.put(f"{n}", f"Number {n}.")
+    with providing(twice_shelf=TwiceConnector()):
+        first = sync(app, connect("twice-shelf"))
+        assert first.last_run is not None
+        assert counts(first) == (3, 0, 0, 0)
+        assert (first.last_run.skipped, first.last_run.failed) == ({"too_large": 1}, 1)
+        second = sync(app, first)
+        assert second.last_run is not None
+        assert counts(second) == (0, 0, 3, 0)
+        assert (second.last_run.skipped, second.last_run.failed) == ({"too_large": 1}, 1)
 
 
 def test_a_sync_compiles_the_filter_once_and_a_fetch_never(

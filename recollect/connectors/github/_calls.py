@@ -25,12 +25,14 @@ def call(
 ) -> EndpointAnswer:
     """A call that goes after renamed repositories; GitHub wants it repeated as it was.
 
-    Raises what `Api.call` raises: Permanent (`foreign_address`) when it leads to another host.
+    Raises what `Api.call` raises, as for any other redirect when it leads to another host.
     """
     for _ in range(HOPS):
         answer = api.call(method, path, json=json, headers=headers, accept=accept | MOVED)
         if answer.status not in MOVED:
             return answer
+        if (error := api.leaves(answer)) is not None:
+            raise error
         path = answer.headers.get("location", "")
         if not path:
             break

@@ -16,7 +16,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
 
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, rest
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, led_away, rest
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import EndpointAnswer, Fetcher, outcome
 
@@ -247,8 +247,12 @@ class S3Bucket:
                 f"there is no bucket {self._settings.bucket!r} at {self._host}; documents stay",
                 code="no_bucket",
             )
+        region = answer.headers.get("x-amz-bucket-region") or region
+        away = led_away(self._settings.base_url, answer, within=False)
+        if away is not None and not code and not region:
+            return away
         if code in ELSEWHERE or 300 <= answer.status < 400:
-            return self._elsewhere(answer.headers.get("x-amz-bucket-region") or region)
+            return self._elsewhere(region)
         if answer.status == 403:
             return Permanent(
                 f"the key may not read this; it needs {right}, and kms:Decrypt where the bucket is"
