@@ -19,6 +19,7 @@ from recollect.config import Config
 from recollect.db import Database, citus, machines
 from recollect.db.machines import Shared
 from recollect.db.replicas import Replicated
+from recollect.db.server_check import what_case_lacks
 from recollect.errors import SetupError, Unavailable
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher, self_test
@@ -251,6 +252,8 @@ def prepare(config: Config, database_url: str) -> str | None:
         ) from error
     db.migrate(database_url, index_shards=config.index_shards)
     with Database(database_url, size=1) as database, database.begin() as tx:
+        if case := what_case_lacks(tx):
+            LOG.warning("locale", reason=case)
         secret = config.api_key.get_secret_value() if config.api_key else None
         return orgs.ensure_default(tx, plan=config.plan, secret=secret)
 

@@ -153,7 +153,10 @@ READ_ONLY = "database_read_only"
 """`code` of an Unavailable: the database answers, and takes no writes."""
 DATABASE_AWAY = "the database does not answer"
 """What clients are told of a DatabaseAway: its own message may name hosts and roles."""
-NO_WRITES = "the database takes no writes: it is a standby, or default_transaction_read_only is on"
+NO_WRITES = (
+    "the database takes no writes: it is a standby (name the server that writes), or"
+    " default_transaction_read_only is on (reset it for the role, the database or the server)"
+)
 NO_ROOM_LEFT = "the disk is full: this cannot be stored until there is room"
 
 

@@ -47,6 +47,7 @@ from recollect.db import (
     versions,
 )
 from recollect.db.embedded import Embedded, database
+from recollect.db.server_check import what_case_lacks
 from recollect.errors import NO_WRITES, DatabaseAway, Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
 from recollect.fetch.video import is_installed
@@ -214,6 +215,8 @@ def _database(config: Config) -> list[CheckResult]:
             if not takes_writes(tx):
                 return [CheckResult("database", "FAIL", f"{told}; {NO_WRITES}")]
             found = [CheckResult("database", "ok", told)]
+            if case := what_case_lacks(tx):
+                found.append(CheckResult("database locale", "warn", case))
     if config.database_url is None and Embedded(config.data_dir).is_shared:
         told = (
             "they belong to the user nobody, and so to every service that runs as nobody; make a"

@@ -36,6 +36,7 @@ from recollect.errors import (
     DATABASE_AWAY,
     DISK_FULL,
     NO_ROOM,
+    NO_WRITES,
     READ_ONLY,
     Collided,
     Contended,
@@ -58,6 +59,14 @@ _TAKEN = (
     "query_wait_timeout",
 )
 """What PostgreSQL and PgBouncer say that have no connection left, as a rule without SQLSTATE."""
+_HURRIED = (
+    "query timeout",
+    "query_timeout",
+    "idle transaction timeout",
+    "idle_transaction_timeout",
+    "client_idle_timeout",
+)
+"""What PgBouncer says to whom it cuts off for a limit of time."""
 _DISK_FULL = "53100"
 _READ_ONLY = "25006"
 _TELLING = ("23514", "54")
@@ -91,7 +100,7 @@ def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
     if state == _DISK_FULL:
         return _no_room(error)
     if state == _READ_ONLY:
-        return Unavailable(f"the database takes no writes: {first_line(error)}", code=READ_ONLY)
+        return Unavailable(f"{NO_WRITES}: {first_line(error)}", code=READ_ONLY)
     if state.startswith(_OUTAGE):
         return DatabaseAway(f"{away}: {why_away(error)}")
     if state.startswith(_REFUSED):
@@ -124,6 +133,11 @@ def _no_room(error: psycopg.Error) -> Unavailable:
 def why_away(error: psycopg.Error) -> str:
     """The server's words, and what to do where they name a limit."""
     words = first_line(error)
+    if any(sign in words for sign in _HURRIED):
+        return (
+            f"{words}; the pooler before it ends what takes longer, such as a backup: set its"
+            " query_timeout, idle_transaction_timeout and client_idle_timeout to 0"
+        )
     if not any(sign in words for sign in _TAKEN):
         return words
     return (

@@ -11,6 +11,14 @@ from psycopg.rows import tuple_row
 from recollect.db.sessions import CONNECT_TIMEOUT, bound
 from recollect.errors import SetupError
 
+_MAKE = (
+    "create database NAME encoding 'UTF8' locale_provider libc locale 'C.UTF-8' template template0"
+)
+_MOVE = (
+    f"make another with: {_MAKE}; `recollect backup` and `recollect restore` move what is in this"
+    " one"
+)
+
 
 def check_server(session: psycopg.Connection[Any]) -> None:
     """Raises SetupError for a server or a database that does not do."""
@@ -173,7 +181,7 @@ def _check_tables(session: psycopg.Connection[Any]) -> None:
         raise SetupError(
             f"the schema {rows[0][0]} of the database {session.info.dbname} holds tables of another"
             f" program ({', '.join(name for _, name in rows)}); give Recollect a database of its"
-            " own: create database NAME encoding 'UTF8' template template0"
+            f" own: {_MAKE}"
         )
 
 
@@ -182,9 +190,29 @@ def _check_encoding(session: psycopg.Connection[Any]) -> None:
     if encoding != "UTF8":
         raise SetupError(
             f"the database {session.info.dbname} has the encoding {encoding}, which does not keep"
-            " every text; make another with: create database NAME encoding 'UTF8' template"
-            " template0; `recollect backup` and `recollect restore` move what is in this one"
+            f" every text; {_MOVE}"
         )
+
+
+def what_case_lacks(session: psycopg.Connection[Any]) -> str | None:
+    """What is wrong, and what to do, where the database's locale does not know which letters are
+    the same but for case, such as C, or takes others for it than everybody, such as Turkish."""
+    row = (
+        session.cursor(row_factory=tuple_row)
+        .execute(
+            "select coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale',"
+            " datctype) from pg_database d where datname = current_database()"
+            " and (lower('ÄÇŁΩЖ'), lower('I')) <> ('äçłωж', 'i')"
+        )
+        .fetchone()
+    )
+    if row is None:
+        return None
+    return (
+        f"the database {session.info.dbname} has the locale {row[0]}, by which not all letters are"
+        " the same but for case: filters with ignoreCase, and lists that are searched by words, do"
+        f" not find Ä by ä, or I by i; {_MOVE}"
+    )
 
 
 def _is_older(pgvector: str) -> bool:

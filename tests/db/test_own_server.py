@@ -22,7 +22,9 @@ from psycopg.rows import tuple_row
 from typer.testing import CliRunner
 
 from recollect import documents
+from recollect.app import prepare
 from recollect.cli import app as cli
+from recollect.config import Config
 from recollect.db import Database, blockers, is_current, migrate
 from recollect.db.embedded import Embedded
 from recollect.db.faults import judged
@@ -30,7 +32,7 @@ from recollect.db.replicas import Replicated
 from recollect.db.server_check import are_apart
 from recollect.db.sessions import check_url, connect
 from recollect.documents import NewDocument
-from recollect.errors import DatabaseAway, SetupError
+from recollect.errors import READ_ONLY, DatabaseAway, SetupError, Unavailable
 from recollect.events.listener import Notice, watch
 from recollect.model import DocumentId, Plan, Tenant
 from recollect.ops.backup._catalogue import shapes
@@ -110,6 +112,38 @@ def test_an_encoding_that_does_not_keep_every_text_is_refused(
     url = theirs("encoding " + encoding + " lc_collate 'C' lc_ctype 'C'")
     with pytest.raises(SetupError, match=f"has the encoding {encoding}"):
         migrate(url)
+
+
+# What an operator is told to make has the letters of the database that the service makes itself.
+LOCALES: list[tuple[LiteralString, bool]] = [
+    ("lc_collate 'C' lc_ctype 'C'", False),
+    ("locale_provider libc locale 'C.UTF-8'", True),
+    ("locale_provider builtin builtin_locale 'C.UTF-8' locale 'C'", True),
+]
+
+
+@pytest.mark.parametrize(("locale", "fits"), LOCALES)
+def test_a_locale_that_does_not_know_the_case_of_all_letters_is_told(
+    theirs: Callable[[LiteralString], str],
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    locale: LiteralString,
+    fits: bool,
+):
+    """A filter with `ignoreCase` left out what it should admit, and nobody knew why."""
+    url = theirs("encoding 'UTF8' " + locale)
+    by_superuser(of_superuser(postgres_url, url), "create extension vector")
+    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+
+    with capture_logs() as logs:
+        prepare(Config(), url)
+    told = [entry["reason"] for entry in logs if entry["event"] == "locale"]
+    doctor = CliRunner().invoke(cli, ["doctor"]).output
+    assert told == [] if fits else "do not find Ä by ä" in told[0]
+    assert fits is not ("warn database locale: " in doctor)
 
 
 OF_OTHERS: list[LiteralString] = [
@@ -355,6 +389,36 @@ def test_who_finds_all_connections_taken_is_told_what_to_raise(
 )
 def test_the_words_of_a_pooler_that_is_full_come_with_what_to_raise(words: str):
     assert "max_client_conn and default_pool_size" in str(judged(psycopg.OperationalError(words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["query timeout", "FATAL:  query_timeout", "idle transaction timeout", "client_idle_timeout"],
+)
+def test_the_words_of_a_pooler_that_is_in_a_hurry_come_with_what_to_set(words: str):
+    assert "client_idle_timeout to 0" in str(judged(psycopg.OperationalError(words)))
+    assert "client_idle_timeout to 0" in str(judged(psycopg.errors.ProtocolViolation(words)))
+
+
+@pytest.mark.parametrize("place", ["role {role} in database {database}", "database {database}"])
+def test_who_starts_on_a_database_that_takes_no_writes_is_told_what_ends_it(
+    theirs: Callable[[LiteralString], str], postgres_url: str, place: LiteralString
+):
+    """It said which statement the server refused, and no more."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(admin, "create extension vector")
+    set_so = sql.SQL("alter " + place + " set default_transaction_read_only = on").format(
+        role=sql.Identifier(ROLE), database=sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    )
+    with psycopg.connect(admin, autocommit=True) as session:
+        session.execute("set default_transaction_read_only = off")
+        session.execute(set_so)
+    with pytest.raises(
+        Unavailable, match=r"default_transaction_read_only is on \(reset it"
+    ) as told:
+        migrate(url)
+    assert told.value.code == READ_ONLY
 
 
 def test_no_setting_is_in_the_first_message_of_a_session(database_url: str):
