@@ -66,8 +66,8 @@ max-width:32em;margin:15vh auto;padding:0 1em;color-scheme:light dark}}</style>
 async def push(provider: ProviderName, request: Request, app: CurrentApp) -> Response:
     """Verify, note, answer: no call of the provider is made here.
 
-    What cannot be proven is answered before its body is read. Raises RateLimitError for it where
-    too much of it came from its address; what is proven is never kept waiting.
+    What cannot be proven is answered before its body is read. Raises RateLimitError for it once
+    too much of it has come from its address; what is proven is not counted.
     """
     visits: Visits = request.scope["state"]["visits"]
     address: str | None = request.scope["state"]["address"]

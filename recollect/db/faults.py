@@ -135,7 +135,7 @@ def why_away(error: psycopg.Error) -> str:
     words = first_line(error)
     if any(sign in words for sign in _HURRIED):
         return (
-            f"{words}; the pooler before it ends what takes longer, such as a backup: set its"
+            f"{words}; the pooler in front of it cuts off long work, such as a backup: set its"
             " query_timeout, idle_transaction_timeout and client_idle_timeout to 0"
         )
     if not any(sign in words for sign in _TAKEN):

@@ -56,7 +56,7 @@ class HeavyQueue:
                 self._standing += 1
                 return
             now = self._clock()
-            # The first moment that nobody else has. Who came back in vain gets one like the others.
+            # The first moment that no other caller has; one who came back in vain gets one, too.
             self._away = sorted(due for due in self._away if due > now)
             takes = max(SOONEST, self._takes)
             free = now + takes

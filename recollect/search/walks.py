@@ -18,14 +18,14 @@ ROUND_VISITS = 20_000
 
 
 def width(everywhere: int, matching: int, shards: int) -> int:
-    """Of a walk to those that match, in each of the index's shards."""
+    """`hnsw.ef_search` of a walk to those of all entries that match, in each of the shards."""
     usual = WIDTH * max(1.0, everywhere / WIDE_TO) ** WIDENING
     usual = max(LEAST_WIDTH, usual / shards)
     return round(min(MOST_WIDTH, usual * max(1.0, everywhere / max(matching, 1))))
 
 
 def rounds(everywhere: int, matching: int, shards: int) -> int:
-    """Of a walk to those that match, in each of the index's shards."""
+    """How many rounds such a walk takes, in each of the shards."""
     there = max(0, everywhere)  # -1 where nobody has counted yet
     large = (there / shards / (10 * WIDE_TO)) ** ROUNDS_GROW
     narrow = (there / max(matching, 1)) ** ROUNDS_NARROW

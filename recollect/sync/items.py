@@ -448,7 +448,7 @@ def now_of(tx: Tx) -> datetime:
 
 
 def is_counted(claim: SyncClaim, row: Mapping[str, Any]) -> bool:
-    """Whether this sync met it before, be it ahead of a cut."""
+    """Whether this sync has met it before, even if the sync was cut off since."""
     return row["seen_at"] >= claim.began_at
 
 

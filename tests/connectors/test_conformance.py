@@ -76,7 +76,7 @@ EXEMPT: dict[tuple[str, str], str] = {
         "its own tests list hundreds page by page; memory is measured at GitHub and S3, whose"
         " answers are the largest",
     ),
-    ("folder", "away"): "a disk leads nobody elsewhere",
+    ("folder", "away"): "a folder cannot redirect",
     ("web-crawler", "away"): "a site may lead elsewhere; its own tests follow redirects",
     ("cabinet", "many"): "it stands for no real provider",
     ("cabinet", "lost"): "it stands for no real provider",
