@@ -28,7 +28,7 @@ from recollect.sync import account_check, authorizations, connection_queue, conn
 from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs
 from recollect.worker.processing import drain
-from tests.connectors.peers import PEERS, Peer
+from tests.connectors.peers import PEERS, GithubPeer, Peer
 from tests.fakes.cabinet import CabinetConnector
 from tests.fakes.shelf import providing
 
@@ -725,6 +725,28 @@ def test_30_an_account_that_looks_empty_is_emptied_by_the_second_look(world: Wor
     world.sync()
     assert world.documents() == {}
     assert first in (0, 3), "explicit deletions at once, a listing only when confirmed"
+
+
+@every("world", ["github"], indirect=True)
+def test_30_a_repository_that_was_deleted_goes_with_the_second_look(world: World) -> None:
+    github = cast("GithubPeer", world.peer).github
+    world.connect()
+    world.sync()
+    repositories = dict(github.repositories)
+    github.repositories.clear()
+    world.sync()
+    first, kept = world.run(), world.documents()
+    world.sync()
+    gone, without = world.run(), world.documents()
+    github.repositories.update(repositories)
+    world.sync()
+
+    assert len(kept) == 3
+    assert first["error"].startswith("octo/docs: it is gone, or this account may not read it.")
+    assert (first["status"], first["errorCode"], first["removed"]) == ("partial", "no_access", 0)
+    assert (gone["removed"], without) == (3, {})
+    assert len(world.documents()) == 3
+    world.agrees()
 
 
 @every("world", conforming("poison"), indirect=True)

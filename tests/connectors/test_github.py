@@ -361,28 +361,72 @@ def test_a_default_branch_that_is_not_there_deletes_nothing(github: FakeGithub, 
     assert local(source) == before
 
 
-def test_lost_access_to_one_repository_is_told_and_deletes_nothing(
-    github: FakeGithub, connect: Connect
+def test_a_repository_that_is_lost_goes_when_another_sync_finds_the_same(
+    github: FakeGithub, fetcher: Fetcher, sandbox: Sandbox, token: str
 ):
     docs = github.repository("acme/docs", {"a.md": "1"})
     docs.readers.add("octo")
     other = github.repository("octo/other", {"a.md": "1"})
-    source = connect(docs, other)
+    metadata = CONNECTOR.configure({}, [pick(docs), pick(other)])
+    source = CarefulSource(
+        CONNECTOR, fetcher, sandbox, metadata, api_url=github.url, access=Token(token)
+    )
     source.sync()
     before = local(source)
     docs.readers.clear()
     other.commit({"b.md": "2"})
 
     [trouble] = only(source.sync(), Trouble)
+    held = local(source)
+    source.sync()
     without = local(source)
+    [still] = only(source.sync(), Trouble)
     docs.readers.add("octo")
     docs.commit({"c.md": "3"})
     source.sync()
 
     assert (trouble.code, trouble.branch) == ("no_access", str(docs.id))
     assert "acme/docs" in trouble.message
-    assert without == before | remote(other)
+    assert held == before | remote(other)
+    assert without == remote(other)
+    assert still == trouble
     assert local(source) == remote(docs, other)
+
+
+def test_a_repository_that_comes_back_between_two_syncs_keeps_its_documents(
+    github: FakeGithub, fetcher: Fetcher, sandbox: Sandbox, token: str
+):
+    docs = github.repository("acme/docs", {"a.md": "1"})
+    docs.readers.add("octo")
+    metadata = CONNECTOR.configure({}, [pick(docs)])
+    source = CarefulSource(
+        CONNECTOR, fetcher, sandbox, metadata, api_url=github.url, access=Token(token)
+    )
+    source.sync()
+    docs.readers.clear()
+    source.sync()
+    docs.readers.add("octo")
+
+    said = source.sync()
+
+    assert [one.id for one in only(said, Item)] == [f"{docs.id}:a.md"]
+    assert local(source) == remote(docs)
+
+
+def test_a_token_that_may_read_no_private_repository_any_more_deletes_nothing(
+    github: FakeGithub, connect: Connect, token: str
+):
+    docs = github.repository("octo/docs", {"a.md": "1"})
+    source = connect(docs)
+    source.sync()
+    github.users[token].scopes = {"user:email"}
+
+    source.sync()
+    [trouble] = only(source.sync(), Trouble)
+
+    assert trouble.code == "no_permission"
+    assert "lacks repo: authorize the connection again" in trouble.message
+    assert local(source) == remote(docs)
 
 
 def test_what_stands_behind_many_broken_repositories_is_read_by_the_next_sync(

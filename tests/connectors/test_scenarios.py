@@ -39,7 +39,8 @@ OWN: dict[int, dict[str, str]] = {
         "google-drive": "test_google_drive::test_access_that_is_taken_away_is_noticed",
         "notion": "test_notion::test_what_is_not_found_any_more_goes_when_it_is_not_found_again",
         "onedrive": "test_onedrive::test_what_is_unshared_is_gone_once_that_is_certain",
-        "github": "test_github::test_lost_access_to_one_repository_is_told_and_deletes_nothing",
+        "github": "test_github::"
+        "test_a_repository_that_is_lost_goes_when_another_sync_finds_the_same",
         "s3": "test_s3::test_an_object_that_may_not_be_read_fails_alone",
         "web-crawler": "test_web_crawler::test_a_page_not_found_twice_loses_its_document",
         "folder": "test_folder::test_what_may_not_be_read_is_named_and_its_documents_stay",

@@ -37,6 +37,8 @@ from recollect.connectors.base import (
     Checkpoint,
     Connector,
     Cursor,
+    Listed,
+    Listing,
     Resource,
     Source,
     Trouble,
@@ -45,6 +47,7 @@ from recollect.connectors.github._calls import call, links, objects_of, wait_of
 from recollect.connectors.github._guide import GUIDE
 from recollect.connectors.github._listing import KIND, listing
 from recollect.connectors.github._picked import (
+    NO_ACCESS,
     RESOURCES,
     PickedRepository,
     checked,
@@ -202,7 +205,7 @@ class Github(Connector):
                 look = look_at(source, repository, before.get(repository.id))
             except Permanent as error:
                 patience.succeeded()
-                troubles.append(trouble(repository, error))
+                troubles.append(trouble(repository, self._told(source, error)))
                 continue
             except Transient as error:
                 try:
@@ -226,8 +229,24 @@ class Github(Connector):
                     yield Checkpoint(cursor_of(states))
         if failures and len(failures) == len(picked):
             raise failures[0]
-        yield from troubles
+        for one in troubles:
+            yield one
+            if one.code == NO_ACCESS:
+                # The sync believes an empty listing once the next one is empty, too.
+                states.pop(one.branch, None)
+                yield Listing(one.branch)
+                yield Listed(one.branch)
         yield Checkpoint(cursor_of(states))
+
+    def _told(self, source: Source, error: Permanent) -> Permanent:
+        """The same, unless it is the token that may no longer look."""
+        if error.code != NO_ACCESS:
+            return error
+        granted = source.api.call("GET", "/user").headers.get("x-oauth-scopes")
+        rights = _rights(granted, self.authorized(source.metadata))
+        if rights.holds is False:
+            return Permanent(rights.sentence, code="no_permission")
+        return error
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
         id, _, path = item.id.partition(":")

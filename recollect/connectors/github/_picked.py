@@ -17,12 +17,15 @@ from recollect.errors import BadRequestError, Permanent, Transient
 RESOURCES = "resources"
 """key of the metadata: what was picked, a list of `{id, name, defaultBranch}`"""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,100}")
+NO_ACCESS = "no_access"
+"""code: it was deleted, or this account may not read it"""
 ADVICE = {
     "http_403": "Its documents stay. If it belongs to an organisation, an owner may have to approve"
     " the application there",
     "http_451": "It is blocked for legal reasons. Its documents stay",
-    "no_access": "Its documents stay. Give the account access again, or take the repository out of"
-    " the connection",
+    NO_ACCESS: "Its documents are deleted once two syncs in a row find this. Give the account"
+    " access again; or take the repository out of the connection, which keeps what is still here",
+    "no_permission": "Its documents stay",
     "no_branch": "Its documents stay. Choose a default branch in the settings of the repository",
 }
 """What to do, by code of the error."""

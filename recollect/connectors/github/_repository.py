@@ -12,7 +12,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.connectors.github._calls import call, objects_of, unless
-from recollect.connectors.github._picked import NAME, PickedRepository, State, place
+from recollect.connectors.github._picked import NAME, NO_ACCESS, PickedRepository, State, place
 from recollect.errors import Permanent
 
 MOST_FILES = 200_000
@@ -89,7 +89,7 @@ def repository_of(api: Api, picked: PickedRepository, before: State | None) -> S
     if answer.status == 404:
         # GitHub says 404, never 403, of what an account may not know of.
         api.get("/user")
-        raise Permanent("it is gone, or this account may not read it", code="no_access")
+        raise Permanent("it is gone, or this account may not read it", code=NO_ACCESS)
     found = as_json(answer)
     full_name = field_of(found, "full_name", str)
     if not NAME.fullmatch(full_name):
