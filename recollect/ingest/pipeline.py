@@ -481,6 +481,8 @@ def _title(content: Content, text: str) -> str:
         begins = positions.first_question(text)
     elif text.startswith("#!"):  # it names an interpreter
         begins = text.find("\n") + 1
+    elif text.startswith(("[{", "{")):
+        title = _first_words(positions.first_said(text))
     return title or _first_words(text[begins:]) or _first_words(text)
 
 

@@ -4,10 +4,12 @@ Extractors say from which offset on which page, row or second it is (`Extracted.
 and messages are read off the text itself.
 """
 
+import json
 import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from recollect.documents.stretch import find
@@ -26,6 +28,9 @@ TURN = re.compile(r"(?:\A|(?<=\n\n))(?:user|assistant|system|tool)(?: [^\n]{1,20
 """As `POST /v4/conversations` writes messages, each with the name of who speaks if it has one. All
 further lines of a message are indented."""
 QUESTION = re.compile(r"(?<=\n\n)user(?: [^\n]{1,200}?)?: ")
+OBJECT = re.compile(r'\{\s*"role"\s*:\s*"(user|assistant|system|tool)"\s*,')
+"""As chat completions (OpenAI's and others') have a message, which programs send as it is."""
+SAID = re.compile(r'\s*"content"\s*:\s*("(?:[^"\\\n]|\\.)*+")')
 NOT_INDENTED = re.compile(r"^[^ \n]", re.MULTILINE)
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""
@@ -53,6 +58,16 @@ def locate(extracted: Extracted, chunks: Sequence[Chunk]) -> list[Chunk]:
         )
         for chunk, path in zip(chunks, headings, strict=True)
     ]
+
+
+def first_said(text: str) -> str:
+    """What the first message of a user says in a text of JSON messages; empty if there is none."""
+    for message in find(OBJECT, text):
+        if message[1] == "user":
+            said = SAID.match(text, message.end())
+            with suppress(ValueError):
+                return json.loads(said[1]) if said else ""
+    return ""
 
 
 def first_question(text: str) -> int:
@@ -133,14 +148,20 @@ def _title(line: str) -> str | None:
 
 def _messages(text: str) -> Sequence[int]:
     """Where the messages of a conversation begin: one that `POST /v4/conversations` wrote, or any
-    text with lines such as `user: …`."""
-    found = turns(text) or array("Q", (message.start() for message in find(MESSAGE, text)))
-    return found if len(found) >= FEWEST_MESSAGES else ()
+    text with lines such as `user: …`, or with messages in JSON."""
+    for found in (turns(text), _starts(MESSAGE, text), _starts(OBJECT, text)):
+        if len(found) >= FEWEST_MESSAGES:
+            return found
+    return ()
+
+
+def _starts(pattern: re.Pattern[str], text: str) -> Sequence[int]:
+    return array("Q", (found.start() for found in find(pattern, text)))
 
 
 def turns(text: str) -> Sequence[int]:
     """Where the messages begin, if `POST /v4/conversations` wrote the text."""
     if not TURN.match(text):
         return ()
-    found = array("Q", (message.start() for message in find(TURN, text)))
+    found = _starts(TURN, text)
     return found if len(found) == sum(1 for _ in find(NOT_INDENTED, text)) else ()

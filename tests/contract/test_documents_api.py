@@ -398,6 +398,27 @@ def test_a_path_is_found_however_its_accents_are_encoded(
     assert gone.json()["deletedCount"] == 1
 
 
+def test_messages_in_json_are_called_by_what_a_user_says_and_are_counted(
+    client: httpx.Client, app: App
+):
+    first = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hi, I am Ann"}]
+    id = add(client, json.dumps(first), customId="call", containerTag="voice")
+    other = add(client, json.dumps(first[:1]))
+    drain(app)
+    add(
+        client,
+        json.dumps([{"role": "assistant", "content": "Hello."}]),
+        customId="call",
+        containerTag="voice",
+    )
+    drain(app)
+
+    assert get(client, id)["title"] == "Hi, I am Ann"
+    assert get(client, other)["title"] == json.dumps(first[:1])
+    (only,) = client.get(f"/v3/documents/{id}/chunks").json()["chunks"]
+    assert only["place"] == {"message": 1, "messageEnd": 3}
+
+
 def test_a_script_is_called_by_what_it_says_and_has_no_headings(client: httpx.Client, app: App):
     steps = "".join(f"\n# Step {n}\necho {n} && {'sleep 1 && ' * 40} true\n" for n in range(9))
     id = add(client, f"#!/usr/bin/env bash\n# Deploy the shop\n{steps}")

@@ -1,5 +1,6 @@
 """A chunk says where it stands, in the reader's terms."""
 
+import json
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from recollect.api.conversations import turn
 from recollect.api.document_schemas import Message
+from recollect.ingest import positions
 from recollect.ingest.chunk import split
 from recollect.ingest.positions import locate
 from recollect.model import Chunk, Extracted, Place
@@ -136,6 +138,26 @@ def test_messages_of_a_conversation_are_counted():
 
     assert place_of(Extracted(text), text.index("more"), text.index("more") + 4) == {"message": 2}
     assert place_of(Extracted(text), 0, len(text)) == {"message": 1, "messageEnd": 3}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_messages_in_json_are_counted(indent: int | None):
+    """As `supermemory-pipecat` sends them: a list for each turn, below the one before."""
+    said = [("system", "Be kind."), ("user", 'Is a "heron" a bird?'), ("assistant", "It is.")]
+    turns = [[{"role": role, "content": content}] for role, content in said]
+    text = "\n".join(json.dumps(turn, indent=indent) for turn in turns)
+
+    assert place_of(Extracted(text), text.index("It is"), len(text)) == {"message": 3}
+    assert place_of(Extracted(text), 0, len(text)) == {"message": 1, "messageEnd": 3}
+    assert positions.first_said(text) == 'Is a "heron" a bird?'
+
+
+@pytest.mark.parametrize(
+    "content", ['"cut off', '"a\nbreak"', '"bad \\x escape"', '[{"type": "text"}]', "null"]
+)
+def test_what_is_no_text_of_a_user_is_not_said(content: str):
+    assert not positions.first_said('[{"role": "user", "content": ' + content)
+    assert not positions.first_said('[{"role": "tool", "content": "1"}]')
 
 
 def test_messages_with_names_are_counted():
