@@ -74,6 +74,9 @@ CREATE FUNCTION public.facet(ids text[], chunks integer[]) RETURNS void
 CREATE FUNCTION public.fence() RETURNS void
     LANGUAGE sql
     AS $$$$;
+CREATE FUNCTION public.fold_case(said text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$select lower(said collate pg_catalog.pg_c_utf8)$$;
 CREATE FUNCTION public.follow_tags(one text, tags text[], home text, sources text[], target text) RETURNS void
     LANGUAGE plpgsql
     AS $$

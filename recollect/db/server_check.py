@@ -195,14 +195,14 @@ def _check_encoding(session: psycopg.Connection[Any]) -> None:
 
 
 def what_case_lacks(session: psycopg.Connection[Any]) -> str | None:
-    """What is wrong, and what to do, where the database's locale does not know which letters are
-    the same but for case, such as C, or takes others for it than everybody, such as Turkish."""
+    """What is wrong, and what to do, where neither the server (from version 17 on, or with ICU) nor
+    the database's locale knows which letters are the same but for case."""
     row = (
         session.cursor(row_factory=tuple_row)
         .execute(
             "select coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale',"
             " datctype) from pg_database d where datname = current_database()"
-            " and (lower('ÄÇŁΩЖ'), lower('I')) <> ('äçłωж', 'i')"
+            " and (fold_case('ÄÇŁΩЖ'), fold_case('I')) <> ('äçłωж', 'i')"
         )
         .fetchone()
     )

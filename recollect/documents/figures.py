@@ -90,7 +90,7 @@ _ORDERS: Mapping[Order, LiteralString] = {
     "newest": " order by d.created_at desc, d.id desc ",
     "oldest": " order by d.created_at, d.id ",
     "changed": " order by d.updated_at desc, d.id desc ",
-    "title": " order by lower(coalesce(d.title, d.url, d.custom_id)) nulls last, d.id ",
+    "title": " order by fold_case(coalesce(d.title, d.url, d.custom_id)) nulls last, d.id ",
 }
 
 
@@ -405,9 +405,9 @@ def _asked(
         parameters["kind"] = asked.kind
     if asked.text:
         also += (
-            " and strpos(lower(normalize(concat_ws(E'\n', "
+            " and strpos(fold_case(normalize(concat_ws(E'\n', "
             + _NAMES
-            + "))), lower(normalize(%(text)s::text))) > 0"
+            + "))), fold_case(normalize(%(text)s::text))) > 0"
         )
         parameters["text"] = asked.text
     return where, also, parameters

@@ -433,7 +433,8 @@ def _equals(condition: Equals, column: _Columns, bind: _Bind) -> sql.Composed:
         alternatives.append(
             sql.SQL(
                 "coalesce(jsonb_typeof({column} -> {key}::text) = 'string'"
-                " and lower(normalize({column} ->> {key}::text)) = lower({value}::text), false)"
+                " and fold_case(normalize({column} ->> {key}::text)) = fold_case({value}::text),"
+                " false)"
             ).format(column=column.seen, key=bind(condition.key), value=bind(_nfc(condition.value)))
         )
     return _joined(Joint.OR, alternatives)
@@ -442,7 +443,9 @@ def _equals(condition: Equals, column: _Columns, bind: _Bind) -> sql.Composed:
 def _contains(condition: Contains, column: _Columns, bind: _Bind) -> sql.Composed:
     # strpos, not like: % and _ are ordinary characters of the value
     found = (
-        sql.SQL("strpos(lower(normalize({column} ->> {key}::text)), lower({value}::text)) > 0")
+        sql.SQL(
+            "strpos(fold_case(normalize({column} ->> {key}::text)), fold_case({value}::text)) > 0"
+        )
         if condition.ignore_case
         else sql.SQL("strpos(normalize({column} ->> {key}::text), {value}::text) > 0")
     )
@@ -469,7 +472,7 @@ def _holds(condition: Holds, column: _Columns, bind: _Bind) -> sql.Composed:
                 " then {column} -> {key}::text"
                 " else jsonb_build_array({column} -> {key}::text) end) as element (held)"
                 " where jsonb_typeof(element.held) = 'string'"
-                " and lower(normalize(element.held #>> '{{}}')) = lower({value}::text))"
+                " and fold_case(normalize(element.held #>> '{{}}')) = fold_case({value}::text))"
             ).format(column=column.seen, key=bind(condition.key), value=bind(_nfc(condition.value)))
         )
     return _joined(Joint.OR, alternatives)

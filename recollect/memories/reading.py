@@ -259,7 +259,7 @@ def concluded(tx: Tx, tenant: Tenant, ids: Sequence[MemoryId]) -> list[MemoryId]
 
 def saying(tx: Tx, tenant: Tenant, tag: str, text: str) -> list[Memory]:
     """Live memories of the tag whose text is this one, but for case and spaces."""
-    plain = "lower(btrim(regexp_replace({}, '\\s+', ' ', 'g')))"
+    plain = "fold_case(btrim(regexp_replace({}, '\\s+', ' ', 'g')))"
     rows = tx.execute(
         "select " + COLUMNS + " from memories m where " + REACH + " and m.tag = %(tag)s and "
         + LIVE

@@ -156,7 +156,7 @@ def find(
         "limit": limit,
         "offset": (page - 1) * limit,
     }
-    matching = "(" + _DETAILS + " and strpos(lower(t.name), lower(%(part)s)) > 0) as found"
+    matching = "(" + _DETAILS + " and strpos(fold_case(t.name), fold_case(%(part)s)) > 0) as found"
     by = "name" if order == "name" else "created_at desc, name"
     rows = tx.execute(
         "select *, count(*) over () as total from " + matching + f" order by {by}"

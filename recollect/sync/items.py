@@ -256,9 +256,9 @@ def find(
         "select *, count(*) over () as total from items where connection_id = %(connection)s"
         " and (%(verdict)s::text is null or " + _VERDICT + " = %(verdict)s"
         "      or %(verdict)s = %(waits)s and missing_at is not null and document_id is not null)"
-        " and (%(text)s::text is null or position(lower(%(text)s) in lower(id)) > 0"
-        "      or position(lower(%(text)s) in lower(url)) > 0"
-        "      or position(lower(%(text)s) in lower(title)) > 0)"
+        " and (%(text)s::text is null or position(fold_case(%(text)s) in fold_case(id)) > 0"
+        "      or position(fold_case(%(text)s) in fold_case(url)) > 0"
+        "      or position(fold_case(%(text)s) in fold_case(title)) > 0)"
         " order by seen_at desc, id limit %(limit)s offset %(offset)s",
         {
             "connection": connection,

@@ -22,9 +22,7 @@ from psycopg.rows import tuple_row
 from typer.testing import CliRunner
 
 from recollect import documents
-from recollect.app import prepare
 from recollect.cli import app as cli
-from recollect.config import Config
 from recollect.db import Database, blockers, is_current, migrate
 from recollect.db.embedded import Embedded
 from recollect.db.faults import judged
@@ -112,38 +110,6 @@ def test_an_encoding_that_does_not_keep_every_text_is_refused(
     url = theirs("encoding " + encoding + " lc_collate 'C' lc_ctype 'C'")
     with pytest.raises(SetupError, match=f"has the encoding {encoding}"):
         migrate(url)
-
-
-# What an operator is told to make has the letters of the database that the service makes itself.
-LOCALES: list[tuple[LiteralString, bool]] = [
-    ("lc_collate 'C' lc_ctype 'C'", False),
-    ("locale_provider libc locale 'C.UTF-8'", True),
-    ("locale_provider builtin builtin_locale 'C.UTF-8' locale 'C'", True),
-]
-
-
-@pytest.mark.parametrize(("locale", "fits"), LOCALES)
-def test_a_locale_that_does_not_know_the_case_of_all_letters_is_told(
-    theirs: Callable[[LiteralString], str],
-    postgres_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    locale: LiteralString,
-    fits: bool,
-):
-    """A filter with `ignoreCase` left out what it should admit, and nobody knew why."""
-    url = theirs("encoding 'UTF8' " + locale)
-    by_superuser(of_superuser(postgres_url, url), "create extension vector")
-    given = {"DATABASE_URL": url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
-    for name, value in given.items():
-        monkeypatch.setenv(f"RECOLLECT_{name}", value)
-
-    with capture_logs() as logs:
-        prepare(Config(), url)
-    told = [entry["reason"] for entry in logs if entry["event"] == "locale"]
-    doctor = CliRunner().invoke(cli, ["doctor"]).output
-    assert told == [] if fits else "do not find Ä by ä" in told[0]
-    assert fits is not ("warn database locale: " in doctor)
 
 
 OF_OTHERS: list[LiteralString] = [
