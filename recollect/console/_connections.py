@@ -241,6 +241,7 @@ def _form(
         "connector": connector,
         "guide": guide,
         "connection": connection,
+        "before": _room.stamp(_stamped(connection)) if connection else None,
         "typed": {**blank, **form},
         **_fault(guide, error),
         "obstacle": obstacle,
@@ -276,14 +277,12 @@ def _failed(report: CheckReport) -> dict[str, list[str]]:
 
 def _fault(guide: Guide, error: RequestError | None) -> dict[str, object]:
     """What is wrong, in the words of the form, and the id of the field that it is about."""
-    if error is None:
-        return {"error": None, "wrong": None}
-    told = error.details or error.message
+    told = (error.details or error.message) if error else ""
     name, colon, rest = told.partition(": ")
     for field in guide.fields:
         if colon and name == f"metadata.{field.name}":
             return {"error": f"{field.label}: {rest.rstrip('.')}.", "wrong": f"m.{field.name}"}
-    return {"error": _room.sentence(error), "wrong": name if name in ("tags", "limit") else None}
+    return {**_room.fault(error)}
 
 
 def _tags_of(tenant: Tenant, written: str) -> list[str]:
@@ -425,6 +424,7 @@ def _edit(
 ) -> Response:
     found = connection_of(app, tenant, id)
     try:
+        _room.check_stamp(form.get("before"), _stamped(found))
         changed = _difference(tenant, found, form)
         if changed != ConnectionChanges():
             connect.change(app, tenant, found, changed)
@@ -433,6 +433,11 @@ def _edit(
         return _form(request, app, key, tenant, connector, found, form, error)
     done = "same" if changed == ConnectionChanges() else "changed"
     return RedirectResponse(f"{CONNECTIONS}/{found.id}?done={done}", 303)
+
+
+def _stamped(found: Connection) -> object:
+    """What the form of a change can change."""
+    return [found.container_tags, found.document_limit, found.metadata]
 
 
 def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> ConnectionChanges:
