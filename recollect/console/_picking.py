@@ -90,7 +90,7 @@ def _picking(
     total, away = 0, False
     try:
         some, total = connect.resources(app, found, number, PICKS)
-    except UpstreamError as fault:
+    except (UpstreamError, BadRequestError) as fault:
         error, away = error or fault, True
     ids = {str(one.get("id")) for one in ticked}
     here = {one.id for one in some}
@@ -121,6 +121,8 @@ def _picking(
         "away": away,
         **_room.fault(error),
     }
+    if isinstance(error, UpstreamError):
+        values["error"] = f"{error.message}: {values['error']}"
     return page(request, "pick.html", values, error.status if error else 200)
 
 
