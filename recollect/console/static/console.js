@@ -276,7 +276,7 @@ if (once) history.replaceState(null, "", once.dataset.once);
 const refusal = document.querySelector("main .box[role=alert]");
 if (refusal) {
   const { wrong } = refusal.dataset;
-  const field = wrong && document.querySelector(`form[method=post] [name="${CSS.escape(wrong)}"]:not([type=hidden])`);
+  const field = wrong && document.querySelector(`form:not([role=search]) [name="${CSS.escape(wrong)}"]:not([type=hidden])`);
   if (field) {
     const others = field.getAttribute("aria-describedby") ?? "";
     field.setAttribute("aria-describedby", `${refusal.id} ${others}`.trim());
