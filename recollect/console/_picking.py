@@ -69,7 +69,7 @@ def _pick(request: Request, app: App, tenant: Tenant, id: str, form: FormData) -
 
 
 def _number(written: object) -> int:
-    """Of a page; the first for what is no number."""
+    """Of a page; 1 for what is not a number."""
     if not isinstance(written, str) or not (written.isascii() and written.isdecimal()):
         return 1
     return min(max(int(written[:6]), 1), 10_000)

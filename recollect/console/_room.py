@@ -48,8 +48,8 @@ ELSEWHERE = (
     " browser sends once more what you typed"
 )
 SAVED_MEANWHILE = (
-    "somebody saved this form after you opened it, so nothing was saved. What you typed is below;"
-    " save again to put it in place of theirs"
+    "this form was saved in another tab, or by another person, after you opened it, so what you"
+    " typed was not saved. It is below; save again to put it in place of the other"
 )
 TAGS = 500
 """Tags offered in a field."""
@@ -391,7 +391,7 @@ def fault(error: RequestError | None) -> dict[str, str | None]:
 
 
 def stamp(stored: object) -> str:
-    """Of what a form was filled with: another one after somebody changed that."""
+    """Of what a form was filled with: another one once that has changed."""
     written = json.dumps(stored, sort_keys=True, default=str)
     return hashlib.sha256(written.encode()).hexdigest()
 

@@ -92,7 +92,7 @@ def test_what_another_tab_saved_is_not_overwritten_unasked(
 
     assert saved.status_code == 303
     assert stale.status_code == 409
-    assert "Somebody saved this form after you opened it" in body(stale)
+    assert "This form was saved in another tab" in body(stale)
     assert fields(stale, selector)[name] == "mine"
     assert kept[name] == "theirs"
     assert again.status_code == 303
@@ -135,7 +135,7 @@ def test_two_tabs_that_pick_do_not_undo_each_other(
 
     assert first.status_code == 303
     assert second.status_code == 409
-    assert "Somebody saved this form" in body(second)
+    assert "This form was saved in another tab" in body(second)
     assert [one["name"] for one in kept] == ["octo/repo0"]
     assert again.status_code == 303
     names = [one["name"] for one in get(app, tenant, made.id).metadata["resources"]]
