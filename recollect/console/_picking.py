@@ -13,7 +13,7 @@ from recollect import connectors
 from recollect.app import App
 from recollect.connectors.base import Resource
 from recollect.console import _room
-from recollect.console._connections import CONNECTIONS, about, connection_of, picked
+from recollect.console._connections import CONNECTIONS, about, connection_of, obstacle_of, picked
 from recollect.console._room import (
     CurrentApp,
     PathId,
@@ -88,7 +88,12 @@ def _picking(
     was picked when the person began."""
     some: Sequence[Resource] = ()
     total, away = 0, False
+    connector = connectors.get(found.provider)
+    with app.db.begin() as tx:
+        obstacle = obstacle_of(tx, app, _room.key_of(request), connector)
     try:
+        if obstacle:
+            raise BadRequestError(obstacle)
         some, total = connect.resources(app, found, number, PICKS)
     except (UpstreamError, BadRequestError) as fault:
         error, away = error or fault, True
@@ -107,7 +112,6 @@ def _picking(
     ]
     values = {
         **about(found),
-        "connector": connectors.get(found.provider),
         "choices": choices,
         "elsewhere": [
             (str(one.get("name", "")), json.dumps(one, ensure_ascii=False))

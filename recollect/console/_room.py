@@ -373,10 +373,14 @@ def sentence(error: RequestError) -> str:
     root, _, below = field.partition(".")
     if colon and root.isidentifier():
         label = FIELD_LABELS.get(root) or root[:1].upper() + root[1:]
-        label += f" ({below})" if below else ""
-        joint = " " if reason.split(" ", 1)[0] in _VERBS else ": "
-        told = f"{label}{joint}{reason}"
+        return labelled(label + (f" ({below})" if below else ""), reason)
     return _show.sentence(told)
+
+
+def labelled(label: str, reason: str) -> str:
+    """What is wrong with the field that has the label."""
+    joint = " " if reason.split(" ", 1)[0] in _VERBS else ": "
+    return _show.sentence(f"{label}{joint}{reason}")
 
 
 _environment.filters["refusal"] = sentence

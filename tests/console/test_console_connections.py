@@ -359,7 +359,7 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(me: httpx.Client, app: A
             {"m.startUrl": "http://127.0.0.1:9/", "m.crawlDepth": "x"},
             "Depth: a whole",
         ),
-        ("s3", {"m.bucket": "b" * 10}, "Access key id: is required"),
+        ("s3", {"m.bucket": "b" * 10}, "Access key id is required"),
         ("github", {}, "RECOLLECT_GITHUB_CLIENT_ID"),
     ]
     for provider, form, told in wrong:

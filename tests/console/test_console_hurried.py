@@ -1,6 +1,7 @@
 """Forms of the console in two tabs, of a provider that is away, and with the wrong field named."""
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -295,3 +296,24 @@ def test_pages_that_show_a_secret_name_the_page_that_is_loaded_again(me: httpx.C
     for answer in (key, hook, rotated, assistant):
         behind = one(answer, "[data-once]").attributes["data-once"] or ""
         assert me.get(behind).status_code == 200
+
+
+def test_who_cannot_authorize_is_told_what_to_set(
+    browse: Callable[..., httpx.Client], app: App, tenant: Tenant, key: str
+):
+    providers = {name: it for name, it in app.config.providers.items() if name != "github"}
+    bare = replace(app, config=app.config.model_copy(update={"providers": providers}))
+    pending = make(app, tenant, "github", pending=True)
+    done = authorized(app, tenant, "token")
+    with console_site(bare) as url:
+        http = browse(key, url)
+        asked = http.get(f"{ROOMS}/{pending.id}/authorize")
+        picking = http.get(f"{ROOMS}/{done.id}/pick")
+
+    assert asked.status_code == 200
+    assert picking.status_code == 400
+    for answer, made in ((asked, pending), (picking, done)):
+        assert "set RECOLLECT_GITHUB_CLIENT_ID and RECOLLECT_GITHUB_CLIENT_SECRET" in body(answer)
+        assert "PATCH" not in body(answer)  # which is for programs
+        assert tree(answer).css(f"main a[href='{ROOMS}/{made.id}']")
+    assert one(asked, f"main a[href='{ROOMS}/new/github/application']")
