@@ -340,7 +340,11 @@ def _keep_pending(app: App, provider: str, secret: str) -> None:
 
 
 def _page(title: str, text: str, status: int = 200) -> Response:
-    shown = _PAGE.format(title=html.escape(title), text=html.escape(text))
+    """The text as a sentence, without the name of a parameter, which says nothing to a person."""
+    name, colon, rest = text.partition(": ")
+    said = rest if colon and name.isidentifier() else text
+    said = f"{said[:1].upper()}{said[1:].removesuffix('.')}."
+    shown = _PAGE.format(title=html.escape(title), text=html.escape(said))
     return HTMLResponse(shown, status, _HEADERS)
 
 

@@ -85,6 +85,6 @@ def _page(
         "is_public": _room.public_url(request) == connect.own_url(app),
         "id": id,
         "most": CREDENTIAL_LENGTH,
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "application.html", values, error.status if error else 200)

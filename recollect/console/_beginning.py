@@ -99,7 +99,7 @@ def _page(
         "known": known,
         "secret": secret,
         "snippets": _snippets(_room.public_url(request), secret or PLACEHOLDER),
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "assistant.html", values, error.status if error else 200)
 

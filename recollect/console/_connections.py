@@ -151,7 +151,7 @@ def _tiles(tx: Tx, app: App, key: Key) -> list[Tile]:
         Tile(
             connector,
             connector.guide,
-            _obstacle(tx, app, key, connector),
+            obstacle_of(tx, app, key, connector),
             connector.application is not None,
         )
         for connector in connectors.all().values()
@@ -160,7 +160,7 @@ def _tiles(tx: Tx, app: App, key: Key) -> list[Tile]:
     return sorted(tiles, key=lambda tile: tile.reason is not None)
 
 
-def _obstacle(tx: Tx, app: App, key: Key, connector: Connector) -> str | None:
+def obstacle_of(tx: Tx, app: App, key: Key, connector: Connector) -> str | None:
     """Why nobody can connect it as things are, naming what to set."""
     try:
         connect.check_plan(connector, key.org.plan)
@@ -236,11 +236,12 @@ def _form(
     blank = _guides.as_typed(guide, {}) if not form else {}
     with app.db.begin() as tx:
         known = known_tags(tx, tenant)
-        obstacle = None if connection else _obstacle(tx, app, key, connector)
+        obstacle = None if connection else obstacle_of(tx, app, key, connector)
     values = {
         "connector": connector,
         "guide": guide,
         "connection": connection,
+        "before": _room.stamp(_stamped(connection)) if connection else None,
         "typed": {**blank, **form},
         **_fault(guide, error),
         "obstacle": obstacle,
@@ -276,14 +277,12 @@ def _failed(report: CheckReport) -> dict[str, list[str]]:
 
 def _fault(guide: Guide, error: RequestError | None) -> dict[str, object]:
     """What is wrong, in the words of the form, and the id of the field that it is about."""
-    if error is None:
-        return {"error": None, "wrong": None}
-    told = error.details or error.message
+    told = (error.details or error.message) if error else ""
     name, colon, rest = told.partition(": ")
     for field in guide.fields:
         if colon and name == f"metadata.{field.name}":
-            return {"error": f"{field.label}: {rest.rstrip('.')}.", "wrong": f"m.{field.name}"}
-    return {"error": _room.sentence(error), "wrong": name if name in ("tags", "limit") else None}
+            return {"error": _room.labelled(field.label, rest), "wrong": f"m.{field.name}"}
+    return {**_room.fault(error)}
 
 
 def _tags_of(tenant: Tenant, written: str) -> list[str]:
@@ -303,14 +302,19 @@ def _limit_of(written: str) -> int:
 
 
 @rooms.get(CONNECTIONS + "/{id}/authorize")
-def authorize(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
+def authorize(
+    request: Request, id: PathId, key: CurrentKey, tenant: Writer, app: CurrentApp
+) -> Response:
     """A page with the link; a form could not lead to another host under our policy."""
     found = connection_of(app, tenant, id)
-    link = connect.link(app, tenant, found, _way_back(request, app))
     connector = connectors.get(found.provider)
+    with app.db.begin() as tx:
+        obstacle = obstacle_of(tx, app, key, connector)
+    link = "" if obstacle else connect.link(app, tenant, found, _way_back(request, app))
     values = {
         "connection": found,
         "connector": connector,
+        "obstacle": obstacle,
         "link": link,
         "opens": urlsplit(link).hostname,
         "own": f"{CONNECTIONS}/{found.id}",
@@ -425,6 +429,7 @@ def _edit(
 ) -> Response:
     found = connection_of(app, tenant, id)
     try:
+        _room.check_stamp(form.get("before"), _stamped(found))
         changed = _difference(tenant, found, form)
         if changed != ConnectionChanges():
             connect.change(app, tenant, found, changed)
@@ -433,6 +438,11 @@ def _edit(
         return _form(request, app, key, tenant, connector, found, form, error)
     done = "same" if changed == ConnectionChanges() else "changed"
     return RedirectResponse(f"{CONNECTIONS}/{found.id}?done={done}", 303)
+
+
+def _stamped(found: Connection) -> object:
+    """What the form of a change can change."""
+    return [found.container_tags, found.document_limit, found.metadata]
 
 
 def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> ConnectionChanges:

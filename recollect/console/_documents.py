@@ -117,7 +117,7 @@ def find(
         "sizes": SIZES,
         "own_tags": tenant.tags,
         "known": known,
-        "notice": f"{_show.counted(n, 'document')} {NOTICES[done]}." if done in NOTICES else None,
+        "notice": _notice(done, n),
         "last": last,
         "links": {at: address(DOCUMENTS, **chosen, page=at) for at in near(number, last)},
         "back": address(DOCUMENTS, **chosen, page=number),
@@ -224,6 +224,14 @@ def _question(
     }
     status = next((error.status for error in refused.values()), 200)
     return page(request, "confirm.html", values, status)
+
+
+def _notice(done: str, number: int) -> str | None:
+    if done not in NOTICES:
+        return None
+    if number == 0:
+        return "Nothing was done: what was selected is gone, or has changed meanwhile."
+    return f"{_show.counted(number, 'document')} {NOTICES[done]}."
 
 
 @rooms.post("/console/documents/apply")

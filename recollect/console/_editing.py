@@ -176,7 +176,7 @@ def _form(
         "has_text": has_text(document),
         "own_tags": tenant.tags,
         "known": known,
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "edit.html", values, error.status if error else 200)
 

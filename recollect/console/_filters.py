@@ -62,7 +62,7 @@ def show(
         refuse = item_filter.refusal(stored)
         reason = refuse(title.strip(), url.strip() or None)
         tried = Tried(url.strip(), title.strip(), reason)
-    return _page(request, app, tenant, stored, tried=tried, saved=done == "saved")
+    return _page(request, app, tenant, stored, stored, tried=tried, saved=done == "saved")
 
 
 @rooms.post(FILTERS)
@@ -82,8 +82,9 @@ def _save(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -
     differing = {name: value for name, value in wanted.items() if value != before[name]}
     try:
         _check(wanted)
+        _room.check_stamp(form.get("before"), _stamped(before))
     except RequestError as error:
-        return _page(request, app, tenant, wanted, error=error)
+        return _page(request, app, tenant, wanted, before, error=error)
     with app.db.begin() as tx:
         settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
     return RedirectResponse(f"{FILTERS}?done=saved", 303)
@@ -98,10 +99,14 @@ def _try(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) ->
         _check(wanted)
         told = preview(app, tenant, wanted, connection=chosen, ask="ask" in form, examples=EXAMPLES)
     except RequestError as error:
-        return _page(request, app, tenant, wanted, error=error, chosen=chosen)
-    return _page(
-        request, app, tenant, wanted, told=told, chosen=chosen, unsaved=_differs(wanted, before)
-    )
+        return _page(request, app, tenant, wanted, before, error=error, chosen=chosen)
+    unsaved = _differs(wanted, before)
+    return _page(request, app, tenant, wanted, before, told=told, chosen=chosen, unsaved=unsaved)
+
+
+def _stamped(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the form can change."""
+    return {name: stored[name] for name in _typed({}, stored)}
 
 
 def _differs(wanted: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
@@ -139,6 +144,7 @@ def _page(
     app: App,
     tenant: Tenant,
     shown: Mapping[str, Any],
+    stored: Mapping[str, Any],
     *,
     tried: Tried | None = None,
     told: Previewed | None = None,
@@ -153,6 +159,7 @@ def _page(
     given = {name: value for name, value in body.items() if value}
     values = {
         "shown": shown,
+        "before": _room.stamp(_stamped(stored)),
         "patterns": [
             (f"{name}.{kind}", label, "\n".join(_patterns(shown, name, kind)))
             for name, kind, label in FIELDS
@@ -168,7 +175,7 @@ def _page(
         "asked": ASKED,
         "snippets": _room.code(request, "previewSettings", given or None),
         "notice": "Saved. It takes effect with the next sync." if saved else None,
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "filters.html", values, error.status if error else 200)
 

@@ -127,7 +127,7 @@ def _page(
         "scopes": SCOPES,
         "typed": typed or blank,
         "known": known,
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
         "notice": notice,
         "last": last,
         "links": {at: address(KEYS, page=at) for at in near(number, last)},

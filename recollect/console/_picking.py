@@ -11,8 +11,9 @@ from starlette.datastructures import FormData
 
 from recollect import connectors
 from recollect.app import App
+from recollect.connectors.base import Resource
 from recollect.console import _room
-from recollect.console._connections import CONNECTIONS, about, connection_of, picked
+from recollect.console._connections import CONNECTIONS, about, connection_of, obstacle_of, picked
 from recollect.console._room import (
     CurrentApp,
     PathId,
@@ -20,12 +21,14 @@ from recollect.console._room import (
     Writer,
     page,
 )
-from recollect.errors import BadRequestError, RequestError
+from recollect.errors import BadRequestError, ConflictError, RequestError
 from recollect.model import Connection, Tenant
 from recollect.sync import connect
+from recollect.sync.connect import UpstreamError
 
-PICKS = 30
-"""Resources on a page, as the API has them."""
+PICKS = 100
+"""Resources on a page: as many as the provider gives at once, since most people have fewer, and a
+page that was turned is lost to the browser's Back."""
 MOST_PICKED = 1_000
 LONGEST_PICK = 2_000
 """characters"""
@@ -49,36 +52,57 @@ def _pick(request: Request, app: App, tenant: Tenant, id: str, form: FormData) -
     """Turn to another page of what may be picked, or save. Ticks on other pages are kept."""
     found = connection_of(app, tenant, id)
     written = [one for one in form.getlist("pick") if isinstance(one, str)]
-    picked = [_resource(one) for one in written]
+    ticked = [_resource(one) for one in written]
+    before = form.get("before")
+    opened = before if isinstance(before, str) else None
     turn = form.get("page")
-    if isinstance(turn, str) and turn.isascii() and turn.isdecimal():
-        number = min(max(int(turn[:6]), 1), 10_000)
-        return _picking(request, app, found, picked, number, None)
-    if not picked:
-        error = BadRequestError("Pick at least one; to end all of it, delete the connection.")
-        return _picking(request, app, found, picked, 1, error)
+    if isinstance(turn, str):
+        return _picking(request, app, found, ticked, _number(turn), None, opened)
     try:
-        connect.pick(app, tenant, found, picked)
-    except BadRequestError as error:
-        return _picking(request, app, found, picked, 1, error)
+        _room.check_stamp(opened, picked(found))
+        if not ticked:
+            raise BadRequestError("Pick at least one; to end all of it, delete the connection.")
+        connect.pick(app, tenant, found, ticked)
+    except (BadRequestError, ConflictError) as error:
+        return _picking(request, app, found, ticked, _number(form.get("at")), error)
     return RedirectResponse(f"{CONNECTIONS}/{found.id}?done=picked", 303)
+
+
+def _number(written: object) -> int:
+    """Of a page; 1 for what is not a number."""
+    if not isinstance(written, str) or not (written.isascii() and written.isdecimal()):
+        return 1
+    return min(max(int(written[:6]), 1), 10_000)
 
 
 def _picking(
     request: Request,
     app: App,
     found: Connection,
-    picked: Sequence[Mapping[str, Any]],
+    ticked: Sequence[Mapping[str, Any]],
     number: int,
     error: RequestError | None,
+    opened: str | None = None,
 ) -> Response:
-    some, total = connect.resources(app, found, number, PICKS)
-    ticked = {str(one.get("id")) for one in picked}
+    """Ticks stay, also where the provider does not show what there is; `opened`: the stamp of what
+    was picked when the person began."""
+    some: Sequence[Resource] = ()
+    total, away = 0, False
+    connector = connectors.get(found.provider)
+    with app.db.begin() as tx:
+        obstacle = obstacle_of(tx, app, _room.key_of(request), connector)
+    try:
+        if obstacle:
+            raise BadRequestError(obstacle)
+        some, total = connect.resources(app, found, number, PICKS)
+    except (UpstreamError, BadRequestError) as fault:
+        error, away = error or fault, True
+    ids = {str(one.get("id")) for one in ticked}
     here = {one.id for one in some}
     choices = [
         (
             one,
-            one.id in ticked,
+            one.id in ids,
             json.dumps(
                 {"id": one.id, "name": one.full_name, "defaultBranch": one.default_branch},
                 ensure_ascii=False,
@@ -88,18 +112,21 @@ def _picking(
     ]
     values = {
         **about(found),
-        "connector": connectors.get(found.provider),
         "choices": choices,
         "elsewhere": [
             (str(one.get("name", "")), json.dumps(one, ensure_ascii=False))
-            for one in picked
+            for one in ticked
             if str(one.get("id")) not in here
         ],
+        "before": opened or _room.stamp(picked(found)),
         "number": number,
         "last": max(1, -(-total // PICKS)),
         "total": total,
-        "error": _room.sentence(error) if error else None,
+        "away": away,
+        **_room.fault(error),
     }
+    if isinstance(error, UpstreamError):
+        values["error"] = f"{error.message}: {values['error']}"
     return page(request, "pick.html", values, error.status if error else 200)
 
 

@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from recollect import documents
 from recollect.app import App
+from recollect.console import _room
 from recollect.console._room import (
     AsksOthers,
     CurrentApp,
@@ -169,7 +170,7 @@ def _page(
         "has_model": app.llm is not None,
         "has_reranker": app.reranker is not None,
         "typed": typed,
-        "error": (refusal.details or refusal.message) if refusal else error and str(error),
+        **(_room.fault(refusal) if refusal else {"error": error and str(error), "wrong": None}),
         "notice": notice,
         "most_question": LONGEST_QUESTION,
         "most_expected": LONGEST_EXPECTED,

@@ -1,5 +1,7 @@
 """What holds on every page: who may come in, from where, and what the browser may do with it."""
 
+import hashlib
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -44,6 +46,10 @@ ELSEWHERE = (
     "this page belongs to another organisation than the one to which this browser is signed in now,"
     " so nothing was done. Sign in there again in another tab, then load this page again: the"
     " browser sends once more what you typed"
+)
+SAVED_MEANWHILE = (
+    "this form was saved in another tab, or by another person, after you opened it, so what you"
+    " typed was not saved. It is below; save again to put it in place of the other"
 )
 TAGS = 500
 """Tags offered in a field."""
@@ -351,6 +357,7 @@ FIELD_LABELS = {
     "keepVersions": "Older texts",
     "into": "Target tag",
     "q": "Query",
+    "resources": "Picked",
     "targetContainerTag": "Target tag",
     "url": "Address",
     "workspacePrompt": "Context for memories",
@@ -366,13 +373,37 @@ def sentence(error: RequestError) -> str:
     root, _, below = field.partition(".")
     if colon and root.isidentifier():
         label = FIELD_LABELS.get(root) or root[:1].upper() + root[1:]
-        label += f" ({below})" if below else ""
-        joint = " " if reason.split(" ", 1)[0] in _VERBS else ": "
-        told = f"{label}{joint}{reason}"
+        return labelled(label + (f" ({below})" if below else ""), reason)
     return _show.sentence(told)
 
 
+def labelled(label: str, reason: str) -> str:
+    """What is wrong with the field that has the label."""
+    joint = " " if reason.split(" ", 1)[0] in _VERBS else ": "
+    return _show.sentence(f"{label}{joint}{reason}")
+
+
 _environment.filters["refusal"] = sentence
+
+
+def fault(error: RequestError | None) -> dict[str, str | None]:
+    """What a page says of a form that was refused, and the name of the field that is wrong."""
+    if error is None:
+        return {"error": None, "wrong": None}
+    field, colon, _ = (error.details or error.message).partition(": ")
+    return {"error": sentence(error), "wrong": field if colon and field.isidentifier() else None}
+
+
+def stamp(stored: object) -> str:
+    """Of what a form was filled with: another one once that has changed."""
+    written = json.dumps(stored, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def check_stamp(opened: str | None, stored: object) -> None:
+    """Raises ConflictError for a form that was opened before another person saved it."""
+    if opened is not None and opened != stamp(stored):
+        raise ConflictError("Conflict", SAVED_MEANWHILE)
 
 
 def guarded(response: Response) -> Response:

@@ -36,7 +36,8 @@ rooms = APIRouter(route_class=SignedInPage, include_in_schema=False)
 def show(request: Request, tenant: Whole, app: CurrentApp, done: str = "") -> Response:
     with app.db.begin() as tx:
         stored = settings.read(tx, tenant.id)
-    return _page(request, app, tenant, settings.masked(stored), saved=done == "saved")
+    shown = settings.masked(stored)
+    return _page(request, app, tenant, shown, shown, saved=done == "saved")
 
 
 @rooms.post(SETTINGS)
@@ -52,8 +53,9 @@ def _change(request: Request, app: App, tenant: Tenant, form: Mapping[str, str])
     differing = {name: value for name, value in wanted.items() if value != before[name]}
     try:
         _check(wanted)
+        _room.check_stamp(form.get("before"), _stamped(before))
     except RequestError as error:
-        return _page(request, app, tenant, {**before, **wanted}, error=error)
+        return _page(request, app, tenant, {**before, **wanted}, before, error=error)
     with app.db.begin() as tx:
         settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
         if "keepVersions" in differing:
@@ -120,17 +122,24 @@ def _check(wanted: Mapping[str, Any]) -> None:
             raise BadRequestError(f"{one.name}: an application has a client id and a client secret")
 
 
+def _stamped(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the form can change."""
+    return {name: stored[name] for name in _typed({}, stored)}
+
+
 def _page(
     request: Request,
     app: App,
     tenant: Tenant,
     shown: Mapping[str, Any],
+    stored: Mapping[str, Any],
     *,
     saved: bool = False,
     error: RequestError | None = None,
 ) -> Response:
     values = {
         "shown": shown,
+        "before": _room.stamp(_stamped(stored)),
         "buckets": "\n".join(_lines(shown["profileBuckets"] or ())),
         "applications": [
             {
@@ -152,7 +161,7 @@ def _page(
             for one in (_installation.facts(app) if is_house(key_of(request)) else ())
         ],
         "notice": "Saved." if saved else None,
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "settings.html", values, error.status if error else 200)
 

@@ -41,7 +41,12 @@ def login(
         except AuthenticationError:
             request.app.state.guesses.wrong(request.state.address)
             error = "This link was used or is older than two minutes: ask for another."
-    values = {"next": inside(next), "error": error, "key_file": _key_file(request, app)}
+    values = {
+        "next": inside(next),
+        "error": error,
+        "ended": COOKIE in request.cookies,
+        "key_file": _key_file(request, app),
+    }
     status = 200 if error is None else 401
     return _room.foreseeing(request, page(request, "login.html", values, status))
 
@@ -64,7 +69,12 @@ def sign_in(
         with app.db.begin() as tx:
             orgs.note_wrong(tx, secret)
         error = "This key is not valid: it is mistyped, revoked or expired."
-        values = {"next": inside(next), "error": error, "key_file": _key_file(request, app)}
+        values = {
+            "next": inside(next),
+            "error": error,
+            "ended": False,
+            "key_file": _key_file(request, app),
+        }
         return page(request, "login.html", values, 401)
     return _signed_in(request, token, next)
 

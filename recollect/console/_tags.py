@@ -20,6 +20,7 @@ from recollect.console._room import (
     near,
     page,
 )
+from recollect.db import Tx
 from recollect.documents import figures
 from recollect.documents.figures import Figure
 from recollect.errors import BadRequestError, RequestError
@@ -91,6 +92,7 @@ def change(
     name: Annotated[Text, Form()],
     title: Annotated[Text, Form()] = "",
     context: Annotated[Text, Form()] = "",
+    before: Annotated[str | None, Form()] = None,
 ) -> Response:
     title, context = title.strip(), context.replace("\r\n", "\n").strip()
     try:
@@ -99,7 +101,12 @@ def change(
         if len(context) > ENTITY_CONTEXT_LIMIT:
             raise BadRequestError(f"context: at most {ENTITY_CONTEXT_LIMIT:,} characters")
         wanted = {"title": title or None, "entity_context": context or None}
-        app.db.write(lambda tx: tags.patch(tx, tenant, name, wanted))
+
+        def write(tx: Tx) -> None:
+            _room.check_stamp(before, _stored(tags.get(tx, tenant, name, lock=True)))
+            tags.patch(tx, tenant, name, wanted)
+
+        app.db.write(write)
     except RequestError as error:
         typed = {"title": title, "context": context}
         return _page(request, app, tenant, name, typed=typed, error=error)
@@ -210,7 +217,7 @@ def _question(
         "memories": counted(remembered),
         "ending": sum(list(it.container_tags) == [name] for it in naming),
         "staying": sum(list(it.container_tags) != [name] for it in naming),
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "tag_delete.html", values, error.status if error else 200)
 
@@ -233,11 +240,12 @@ def _page(
         organisation = settings.buckets_of(tx, tenant.id, None)
         merges = tags.merges(tx, tenant, name, MERGES)
         known = known_tags(tx, tenant)
-    stored = {"title": one.title or "", "context": one.tag.entity_context or ""}
+    stored = _stored(one)
     blank = {"key": "", "description": "", "into": ""}
     theirs = {bucket["key"] for bucket in organisation}
     values = {
         "one": one,
+        "before": _room.stamp(stored),
         "documents": Figure(one.documents),
         "memories": counted(remembered),
         "connections": named,
@@ -250,7 +258,7 @@ def _page(
         "own_tags": [tag for tag in tenant.tags if tag != name] if tenant.tags else None,
         "has_model": app.llm is not None,
         "typed": {**stored, **blank, **(typed or {})},
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
         "notice": notice,
         "most_title": TITLE_LENGTH,
         "most_context": ENTITY_CONTEXT_LIMIT,
@@ -262,6 +270,11 @@ def _page(
         ),
     }
     return page(request, "tag.html", values, error.status if error else 200)
+
+
+def _stored(one: tags.TagDetails) -> dict[str, str]:
+    """As the form shows it."""
+    return {"title": one.title or "", "context": one.tag.entity_context or ""}
 
 
 def _target(tenant: Tenant, name: str, into: str) -> str:

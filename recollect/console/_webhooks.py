@@ -146,13 +146,7 @@ def act(
 def edit_form(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     with app.db.begin() as tx:
         found = outbox.get(tx, tenant, id)
-    typed = {
-        "url": found.url,
-        "events": list(found.events),
-        "tags": ", ".join(found.tags or ()),
-        "description": found.description,
-    }
-    return _edit_page(request, app, tenant, found, typed, None)
+    return _edit_page(request, app, tenant, found, _stored(found), None)
 
 
 @rooms.post(WEBHOOKS + "/{id}/edit")
@@ -165,11 +159,13 @@ def edit(
     event: Annotated[list[str] | None, Form(max_length=100)] = None,
     tags: Annotated[Text, Form()] = "",
     description: Annotated[Text, Form()] = "",
+    before: Annotated[str | None, Form()] = None,
 ) -> Response:
     typed = {"url": url, "events": event or [], "tags": tags, "description": description}
     with app.db.begin() as tx:
         found = outbox.get(tx, tenant, id)
     try:
+        _room.check_stamp(before, _stored(found))
         endpoints.change(app, tenant, found.id, **_checked(typed))
     except RequestError as error:
         return _edit_page(request, app, tenant, found, typed, error)
@@ -188,6 +184,16 @@ def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     with app.db.begin() as tx:
         outbox.delete(tx, tenant, id)
     return RedirectResponse(f"{WEBHOOKS}?done=deleted", 303)
+
+
+def _stored(found: WebhookTarget) -> dict[str, Any]:
+    """As the form shows it."""
+    return {
+        "url": found.url,
+        "events": list(found.events),
+        "tags": ", ".join(found.tags or ()),
+        "description": found.description,
+    }
 
 
 def _checked(typed: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +229,7 @@ def _list(
     values = {
         "found": found,
         **_fields(app, tenant, typed),
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
         "notice": notice,
         "follows": "webhooks",
         "snippets": _room.code(request, "createWebhook"),
@@ -243,8 +249,9 @@ def _edit_page(
     values = {
         "one": found,
         "own": f"{WEBHOOKS}/{found.id}",
+        "before": _room.stamp(_stored(found)),
         **_fields(app, tenant, typed),
-        "error": _room.sentence(error) if error else None,
+        **_room.fault(error),
     }
     return page(request, "webhook_edit.html", values, error.status if error else 200)
 

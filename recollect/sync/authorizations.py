@@ -71,7 +71,8 @@ def take_authorization(tx: Tx, provider: str, state: bytes) -> Authorization:
     if row is None:
         raise BadRequestError(
             "state: this link was used, is older than an hour, was not made here, or the key that"
-            " made it was revoked; create the connection again, or ask for a new link"
+            " made it was revoked; ask for a new link, or authorize the connection on its page in"
+            " the console"
         )
     connection = get(tx, Tenant(OrgId(row["org_id"])), row["connection_id"])
     return Authorization(connection, row["verifier"], row["redirect_url"])

@@ -313,6 +313,22 @@ def test_who_is_not_signed_in_is_led_to_the_login_and_back(
     assert answer.headers["location"] == "/console/documents?tag=a%26b&page=2"
 
 
+def test_who_had_a_session_is_told_that_it_ended(me: httpx.Client, app: App, org: Org):
+    with app.db.begin() as tx:
+        tx.execute(
+            "delete from sessions where key_id in (select id from keys where org_id = %s)",
+            (org.id,),
+        )
+    ended = me.get("/console/keys", follow_redirects=True)
+    me.cookies.clear()
+    fresh = me.get("/console/login")
+
+    assert "Your session has ended. Sign in again" in body(ended)
+    assert "has ended" not in body(fresh)
+    # Without a script, who comes back from a provider finds a way on.
+    assert tree(ended).css("noscript")
+
+
 def test_a_session_ends_with_its_key(browse: Callable[..., httpx.Client], app: App, org: Org):
     revoked, secret = new_key(app, org)
     expiring, other = new_key(app, org)

@@ -15,6 +15,7 @@ from recollect import connectors
 from recollect.app import App, secret_keys
 from recollect.config import ProviderSettings
 from recollect.connectors.oauth import Tokens
+from recollect.console import _picking
 from recollect.db import Tx
 from recollect.model import (
     Connection,
@@ -358,7 +359,7 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(me: httpx.Client, app: A
             {"m.startUrl": "http://127.0.0.1:9/", "m.crawlDepth": "x"},
             "Depth: a whole",
         ),
-        ("s3", {"m.bucket": "b" * 10}, "Access key id: is required"),
+        ("s3", {"m.bucket": "b" * 10}, "Access key id is required"),
         ("github", {}, "RECOLLECT_GITHUB_CLIENT_ID"),
     ]
     for provider, form, told in wrong:
@@ -478,7 +479,7 @@ def test_saving_what_is_the_same_lists_nothing_anew(me: httpx.Client, app: App, 
     page = tree(me.get(f"{ROOMS}/{made.id}/edit"))
     form = {
         str(field.attributes["name"]): field.attributes.get("value") or field.text()
-        for field in page.css("form.add [name]")
+        for field in page.css("form.add [name]:not([name=before])")
     }
     same = me.post(f"{ROOMS}/{made.id}/edit", data=form)
     limited = me.post(f"{ROOMS}/{made.id}/edit", data={**form, "limit": "7"})
@@ -575,8 +576,8 @@ def test_repositories_are_picked_over_several_pages(
 ):
     with FakeGithub() as github:
         token = github.user("octo")
-        for number in range(35):
-            github.repository(f"octo/repo{number:02}", {"guide.md": f"# Guide {number}"})
+        for number in range(_picking.PICKS + 5):
+            github.repository(f"octo/repo{number:03}", {"guide.md": f"# Guide {number}"})
         own = github_app(app, github.url)
         made = authorized(own, tenant, token)
         with console_site(own) as url:
@@ -585,14 +586,14 @@ def test_repositories_are_picked_over_several_pages(
             first = http.get(f"{ROOMS}/{made.id}/pick")
             ticks = [
                 box.attributes["value"] or ""
-                for box in tree(first).css(".picks input")
-                if "repo03" in (box.attributes["value"] or "")
+                for box in tree(first).css(".picks td input")
+                if "repo003" in (box.attributes["value"] or "")
             ]
             second = http.post(f"{ROOMS}/{made.id}/pick", data={"pick": ticks, "page": "2"})
             more = [
                 box.attributes["value"] or ""
-                for box in tree(second).css(".picks input")
-                if "repo33" in (box.attributes["value"] or "")
+                for box in tree(second).css(".picks td input")
+                if "repo103" in (box.attributes["value"] or "")
             ]
             carried = [
                 box.attributes["value"] or "" for box in tree(second).css("fieldset input[checked]")
@@ -604,14 +605,14 @@ def test_repositories_are_picked_over_several_pages(
 
     assert "Nothing is picked yet" in body(asked)
     assert "no longer ticked stay" in body(first)
-    assert len(tree(first).css(".picks tbody tr")) == 30
+    assert len(tree(first).css(".picks tbody tr")) == _picking.PICKS
     assert len(tree(second).css(".picks tbody tr")) == 5
     assert nothing.status_code == forged.status_code == 400
     assert saved.headers["location"].endswith("done=picked")
     names = [one["name"] for one in get(app, tenant, made.id).metadata["resources"]]
-    assert names == ["octo/repo03", "octo/repo33"]
+    assert names == ["octo/repo003", "octo/repo103"]
     ticked = [box.attributes["value"] or "" for box in tree(again).css(".picks [checked]")]
-    assert [json.loads(value)["name"] for value in ticked] == ["octo/repo03"]
+    assert [json.loads(value)["name"] for value in ticked] == ["octo/repo003"]
 
 
 def github_app(app: App, url: str) -> App:

@@ -183,7 +183,9 @@ class Github(Connector):
         self, metadata: Mapping[str, Any], picked: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         if len(picked) > MOST_REPOSITORIES:
-            raise BadRequestError(f"{RESOURCES}: at most {MOST_REPOSITORIES} repositories")
+            raise BadRequestError(
+                f"{RESOURCES}: at most {MOST_REPOSITORIES} repositories, not {len(picked):,}"
+            )
         kept = [checked(entry, f"{RESOURCES}[{at}]") for at, entry in enumerate(picked)]
         return {**metadata, RESOURCES: list({entry["id"]: entry for entry in kept}.values())}
 

@@ -40,14 +40,16 @@ function addRow(file, path) {
   one.bar.setAttribute("aria-label", path);
   one.told = part("span", "quiet");
   one.fault = part("p", "fault");
-  one.row.append(part("span", "grow", `${path} · ${size(file.size)}`), one.bar, one.told, away, one.fault);
+  const named = part("span", "grow");
+  named.append(part("bdi", "", path), ` · ${size(file.size)}`);
+  one.row.append(named, one.bar, one.told, away, one.fault);
   chosen.add(one);
   list.append(one.row);
   return one;
 }
 
 function remove(one) {
-  if (one.state === "sending") return;
+  one.stop?.();
   chosen.delete(one);
   one.row.remove();
   list.hidden = chosen.size === 0;
@@ -116,8 +118,11 @@ function fault(name, said) {
   line.textContent = said;
   line.hidden = !said;
   const field = form.querySelector(`[name="${name}"]`);
-  if (said) field?.setAttribute("aria-invalid", "true");
-  else field?.removeAttribute("aria-invalid");
+  if (!field) return;
+  const others = (field.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== line.id);
+  field.setAttribute("aria-describedby", [...(said ? [line.id] : []), ...others].join(" "));
+  if (said) field.setAttribute("aria-invalid", "true");
+  else field.removeAttribute("aria-invalid");
 }
 
 // --- folders ---
@@ -154,9 +159,10 @@ async function dropped(items) {
 
 // --- sending ---
 
-function send(body, moved = () => {}) {
+function send(body, moved = () => {}, begun = () => {}) {
   return new Promise((done) => {
     const request = new XMLHttpRequest();
+    begun(() => request.abort());
     request.open("POST", form.action);
     request.setRequestHeader("accept", "application/json");
     request.responseType = "json";
@@ -168,6 +174,7 @@ function send(body, moved = () => {}) {
     const other = { added: [], faults: { "": "This page belongs to another organisation than the one to which this browser is signed in now." } };
     request.addEventListener("load", () => done(request.response ?? { 401: ended, 409: other }[request.status] ?? away));
     request.addEventListener("error", () => done(away));
+    request.addEventListener("abort", () => done({ added: [], faults: {} }));
     request.send(body);
   });
 }
@@ -178,7 +185,8 @@ async function sendFile(one) {
   const body = fields();
   body.append("file", one.file, one.file.name);
   if (one.path !== one.file.name) body.append("filepath", one.path);
-  const answer = await send(body, (share) => { one.bar.value = share; });
+  const answer = await send(body, (share) => { one.bar.value = share; }, (stop) => { one.stop = stop; });
+  one.stop = null;
   added.push(...answer.added);
   if (answer.added.length) {
     tell(one, "added", "added");
@@ -208,6 +216,7 @@ async function submit() {
   }
   const turns = Array.from({ length: AT_ONCE }, async () => {
     for (let one = ready.shift(); one; one = ready.shift()) {
+      if (!chosen.has(one)) continue; // removed while others went
       await sendFile(one);
       sum.textContent = `${added.length} of ${number} added`;
     }
@@ -215,6 +224,7 @@ async function submit() {
   await Promise.all(turns);
   const left = chosen.size + (text.value.trim() ? 1 : 0);
   if (!left && added.length) return leave();
+  if (!left) return void (sum.textContent = "");
   sum.textContent = `${added.length} added, ${left} not. `;
   say(sum.textContent);
   if (added.length) {
@@ -278,5 +288,7 @@ form.addEventListener("submit", async (event) => {
 addEventListener("beforeunload", (event) => {
   if (sending) event.preventDefault();
 });
+for (const line of form.querySelectorAll("[data-fault]:not([hidden])")) fault(line.dataset.fault, line.textContent);
+form.querySelector("[aria-invalid=true]")?.focus();
 for (const hint of form.querySelectorAll("[data-drop-hint], [data-folder-hint]")) hint.hidden = false;
 form.querySelector("[data-plain-hint]").hidden = true;

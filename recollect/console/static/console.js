@@ -6,8 +6,10 @@ const SLOW = 10000; // while a stream tells of changes: in case it told them to 
 const AGAIN = 30000;
 const spoken = document.getElementById("say");
 
-function say(words) {
+// `seen`: also for those who do not listen.
+function say(words, seen = false) {
   if (spoken.textContent !== words) spoken.textContent = words;
+  spoken.className = seen ? "banner" : "hidden";
 }
 
 // --- live: a stream says when a region is worth another look; while there is no stream, the region
@@ -22,7 +24,8 @@ function watch(region) {
   listen(region);
   setInterval(() => {
     const waited = Date.now() - region.looked;
-    if (unfinished(region) && waited >= (region.heard ? SLOW : PAUSE)) look(region);
+    const worth = unfinished(region) || region.away;
+    if (worth && waited >= (region.heard ? SLOW : PAUSE)) look(region);
   }, PAUSE);
 }
 
@@ -38,6 +41,7 @@ function listen(region) {
   });
   source.addEventListener("change", () => look(region));
   source.addEventListener("error", () => {
+    if (region.heard) look(region); // the session may have ended, or the service be away
     region.heard = false;
     region.missed = true;
     if (source.readyState !== EventSource.CLOSED) return; // the browser connects again by itself
@@ -70,16 +74,18 @@ async function refresh(region) {
   if (document.hidden) return;
   if (selecting(region)) return void setTimeout(() => look(region), PAUSE);
   const asked = region.dataset.live;
-  let answer;
-  try {
-    answer = await fetch(asked, { credentials: "same-origin", redirect: "error" });
-  } catch {
-    return; // the service restarts, or the network is away
+  const answer = await fetch(asked, { credentials: "same-origin", redirect: "error" }).catch(() => null);
+  if (!answer || answer.status >= 500) {
+    region.away = (region.away ?? 0) + 1; // once is a restart, or this page that is left
+    if (region.away > 1) say("The service does not answer. This page tries again by itself.", true);
+    return;
   }
+  if (region.away > 1) say("The service answers again.");
+  region.away = 0;
   if (answer.status === 401) {
     region.ended = true;
     deafen(region);
-    return say("Your session has ended. Load the page again to sign in.");
+    return say("Your session has ended. Load the page again to sign in.", true);
   }
   if (answer.status === 404) return location.reload();
   const html = answer.ok ? await answer.text() : null;
@@ -176,7 +182,7 @@ async function copy(button) {
   } catch {
     // Browsers give the clipboard to https and localhost only: select, so that one key does it.
     getSelection().selectAllChildren(source);
-    return say("Selected. Press Ctrl+C to copy.");
+    return say("Selected. Press Ctrl+C to copy.", true);
   }
   const label = button.innerHTML;
   button.textContent = "Copied";
@@ -186,6 +192,7 @@ async function copy(button) {
 
 // --- clicks ---
 
+const TICKS = "td [type=checkbox]:is([name=id], [name=pick])";
 let lastTicked = null; // with shift, all boxes from that of this document on follow
 
 function plain(event) {
@@ -219,8 +226,8 @@ document.addEventListener("click", (event) => {
     rows.append(row);
     row.querySelector("input").focus();
   }
-  if (event.target.matches("input[name=id]")) {
-    const boxes = [...document.querySelectorAll("input[name=id]")];
+  if (event.target.matches(TICKS)) {
+    const boxes = [...document.querySelectorAll(TICKS)];
     // By its value: the list may have been brought up to date meanwhile.
     const [from, to] = [boxes.findIndex((box) => box.value === lastTicked), boxes.indexOf(event.target)];
     if (event.shiftKey && from >= 0) {
@@ -229,7 +236,7 @@ document.addEventListener("click", (event) => {
     lastTicked = event.target.value;
   }
   if (event.target.matches("[data-all]")) {
-    for (const box of event.target.closest("table").querySelectorAll("input[name=id]")) {
+    for (const box of event.target.closest("table").querySelectorAll(TICKS)) {
       box.checked = event.target.checked;
     }
   }
@@ -259,6 +266,30 @@ addEventListener("pageshow", () => {
   for (const form of document.forms) form.sent = false; // Back brings the page as it was left
 });
 
+// --- a secret is shown once: to load its page again would make another ---
+
+const once = document.querySelector("[data-once]");
+if (once) history.replaceState(null, "", once.dataset.once);
+
+// --- what a form was refused for is said beside the field, and is where the person goes on ---
+
+const refusal = document.querySelector("main .box[role=alert]");
+if (refusal) {
+  const { wrong } = refusal.dataset;
+  const field = wrong && document.querySelector(`form:not([role=search]) [name="${CSS.escape(wrong)}"]:not([type=hidden])`);
+  if (field) {
+    const others = field.getAttribute("aria-describedby") ?? "";
+    field.setAttribute("aria-describedby", `${refusal.id} ${others}`.trim());
+    field.setAttribute("aria-invalid", "true");
+    refusal.removeAttribute("role"); // it is read with the field
+    refusal.className = "fault";
+    (field.closest(".field, fieldset") ?? field.parentElement).append(refusal);
+  }
+  refusal.tabIndex = -1;
+  (field || refusal).focus();
+  refusal.scrollIntoView({ block: "nearest" });
+}
+
 // --- a link from another site comes without the cookie; asked from here, the session counts ---
 
 const gate = document.querySelector("[data-session]");
@@ -272,5 +303,9 @@ reveal(document);
 document.querySelectorAll("[data-live]").forEach(watch);
 // The part of a document that a hit names; when the text came later, the browser did not find it.
 document.querySelector(".chunk.wanted")?.scrollIntoView({ block: "center" });
-// On a phone the rooms are one row that scrolls.
-document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a phone the rooms are one row that scrolls. Not by scrollIntoView: then Tab would begin there.
+const current = document.querySelector(".top nav [aria-current]");
+if (current) {
+  const [room, row] = [current.getBoundingClientRect(), current.parentElement.getBoundingClientRect()];
+  current.parentElement.scrollLeft += room.x + room.width / 2 - row.x - row.width / 2;
+}
