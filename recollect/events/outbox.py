@@ -110,7 +110,8 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDelivery:
-    """A claimed delivery with what sending it takes; `attempt` fences, counted from 1."""
+    """A claimed delivery with what sending it takes. `attempt`, counted from 1, and `begun_at`
+    fence: a replay counts from 1 again, maybe while an attempt is under way."""
 
     id: str
     endpoint_id: str
@@ -119,6 +120,7 @@ class ClaimedDelivery:
     type: str
     payload: Mapping[str, Any]
     attempt: int
+    begun_at: datetime
     secrets: Sequence[str] = field(repr=False)
     """sealed, the newest first"""
 
@@ -429,9 +431,8 @@ def claim(
         "  order by p.turn, p.due_at limit %(limit)s)"
         " update deliveries d set due_at = now() + %(lease)s, attempts = d.attempts + 1,"
         " begun_at = now() from chosen c, endpoints e where d.id = c.id and e.id = d.endpoint_id"
-        " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts, e.secret,"
-        + _STILL_SIGN
-        + " as old_secrets",
+        " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts,"
+        " d.begun_at, e.secret," + _STILL_SIGN + " as old_secrets",
         {
             "lease": lease,
             "limit": limit,
@@ -450,6 +451,7 @@ def claim(
             type=row["type"],
             payload=row["payload"],
             attempt=row["attempts"],
+            begun_at=row["begun_at"],
             secrets=[row["secret"], *(old["secret"] for old in row["old_secrets"])],
         )
         for row in rows
@@ -481,8 +483,8 @@ def again(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, after: timedelta) 
         "update deliveries set due_at = now() + %s, begun_at = null, log = "
         + _LOG
         + " where id = %s"
-        " and state = 'pending' and attempts = %s",
-        (after, *_logged(attempt), claimed.id, claimed.attempt),
+        " and state = 'pending' and attempts = %s and begun_at = %s",
+        (after, *_logged(attempt), claimed.id, claimed.attempt, claimed.begun_at),
     )
 
 
@@ -553,8 +555,8 @@ def _lock(tx: Tx, id: str) -> None:
 def _ended(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, state: str) -> None:
     tx.execute(
         "update deliveries set state = %s, due_at = null, ended_at = now(), log = " + _LOG + ""
-        " where id = %s and state = 'pending' and attempts = %s",
-        (state, *_logged(attempt), claimed.id, claimed.attempt),
+        " where id = %s and state = 'pending' and attempts = %s and begun_at = %s",
+        (state, *_logged(attempt), claimed.id, claimed.attempt, claimed.begun_at),
     )
 
 

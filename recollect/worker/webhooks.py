@@ -5,7 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -57,8 +57,8 @@ class Deliverer(ClaimLoop[ClaimedDelivery]):
     def helpers(self) -> dict[str, Callable[[], object]]:
         return {}
 
-    def key(self, claim: ClaimedDelivery) -> tuple[str, int]:
-        return claim.id, claim.attempt
+    def key(self, claim: ClaimedDelivery) -> tuple[str, datetime]:
+        return claim.id, claim.begun_at
 
     def claim(self) -> list[ClaimedDelivery]:
         busy = Counter(claimed.endpoint_id for claimed in self.held())

@@ -495,6 +495,30 @@ def test_who_lost_the_lease_does_not_overrule_who_has_it(
     assert len(delivery["log"]) == 1
 
 
+def test_an_attempt_says_nothing_of_the_one_that_a_replay_asked_for(
+    app: App, db: Database, client: httpx.Client, endpoint: Callable[..., Json]
+):
+    made = endpoint()
+    path = f"/v3/webhooks/{made['id']}"
+    id = client.post(f"{path}/test").json()["id"]
+    claims: list[outbox.ClaimedDelivery] = []
+    for _ in range(2):
+        client.post(f"{path}/deliveries/{id}/replay").raise_for_status()
+        with db.begin() as tx:
+            claims += outbox.claim(tx, lease=LEASE, limit=10, busy={})
+    late, now = claims
+    with db.begin() as tx:
+        outbox.refused(tx, late, outbox.Attempt(None, "timeout", 1.0), timedelta(seconds=1))
+    [shown] = log(client, made)
+    with db.begin() as tx:
+        outbox.delivered(tx, now, outbox.Attempt(204, None, 1.0))
+
+    assert (shown["state"], shown["nextAttemptAt"]) == ("pending", None)
+    assert shown["sendingSince"] is not None
+    [ended] = log(client, made)
+    assert (ended["state"], [one["status"] for one in ended["log"]]) == ("delivered", [204])
+
+
 def test_the_log_tells_what_is_being_sent_from_what_waits(
     app: App,
     db: Database,
