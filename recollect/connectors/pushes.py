@@ -50,7 +50,9 @@ class PushResult:
     concerned: bool = False
     """the connection of the registration"""
     accounts: Sequence[str] = ()
-    """accounts of which all connections are concerned"""
+    """ids of accounts of which all connections are concerned"""
+    addresses: Sequence[str] = ()
+    """e-mail addresses of such accounts, where the provider names them by these"""
     key: str | None = None
     """what a repetition of the same push has in common with it"""
     lost: bool = False
@@ -62,7 +64,7 @@ class PushResult:
     @property
     def proven(self) -> bool:
         """Whether the provider sent it, as far as this result tells."""
-        return self.concerned or bool(self.accounts) or self.key is not None
+        return self.concerned or bool(self.accounts or self.addresses) or self.key is not None
 
 
 FORGED = PushResult(status=401)

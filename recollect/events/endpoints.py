@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from recollect import encryption
 from recollect.app import App, secret_keys
 from recollect.errors import BadRequestError
-from recollect.events import outbox
+from recollect.events import outbox, signing
 from recollect.events.outbox import TargetChange, WebhookTarget
 from recollect.fetch import parse_url
 from recollect.model import Tenant, random_id
@@ -28,7 +28,7 @@ def create(
     not get events, PermissionDeniedError for a tag that the key may not touch.
     """
     id = random_id()
-    secret = outbox.check_secret(secret) if secret else outbox.new_secret()
+    secret = signing.check_secret(secret) if secret else signing.new_secret()
     with app.db.begin() as tx:
         made = outbox.create(
             tx,
@@ -37,7 +37,7 @@ def create(
             url=_address(app, url),
             events=events or outbox.EVENTS,
             tags=_reach(tenant, tags),
-            secret=encryption.seal(secret_keys(app.config), secret, place=outbox.place(id)),
+            secret=encryption.seal(secret_keys(app.config), secret, place=signing.place(id)),
             description=description,
         )
     return made, secret
@@ -60,12 +60,12 @@ def change(
 
     Raises NotFoundError, and what `create` raises.
     """
-    secret = outbox.new_secret() if rotate else None
+    secret = signing.new_secret() if rotate else None
     with app.db.begin() as tx:
         found = outbox.get(tx, tenant, id)
         sealed = None
         if secret is not None:
-            sealed = encryption.seal(secret_keys(app.config), secret, place=outbox.place(found.id))
+            sealed = encryption.seal(secret_keys(app.config), secret, place=signing.place(found.id))
         wanted = TargetChange(
             url=None if url is None else _address(app, url),
             description=description,

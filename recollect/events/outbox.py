@@ -6,12 +6,7 @@ writing that down makes it due again, with the same id: at least once, and recei
 by their `webhook-id`. Order is not promised.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -21,6 +16,7 @@ from psycopg.types.json import Jsonb
 from recollect import encryption
 from recollect.db import Tx, leases, tenancy
 from recollect.errors import BadRequestError, ConflictError, NotFoundError
+from recollect.events.signing import place
 from recollect.model import KeyId, OrgId, Page, Tenant, storable
 from recollect.orgs import audit
 
@@ -52,10 +48,6 @@ GIVE_UP = timedelta(days=3)
 """An endpoint that took nothing for so long is disabled."""
 LONGEST_SILENCE = timedelta(days=1)
 """After so long without an attempt, earlier failures say nothing of the endpoint any more."""
-PREFIX = "whsec_"
-SECRET_BYTES = 32
-SHORTEST, LONGEST = 24, 64
-"""Bytes of a secret (Standard Webhooks)."""
 
 _COLUMNS = (
     "e.id, e.org_id, e.url, e.description, e.events, e.tags, e.key_id, e.failures,"
@@ -118,7 +110,8 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDelivery:
-    """A claimed delivery with what sending it takes; `attempt` fences, counted from 1."""
+    """A claimed delivery with what sending it takes. `attempt`, counted from 1, and `begun_at`
+    fence: a replay counts from 1 again, maybe while an attempt is under way."""
 
     id: str
     endpoint_id: str
@@ -127,6 +120,7 @@ class ClaimedDelivery:
     type: str
     payload: Mapping[str, Any]
     attempt: int
+    begun_at: datetime
     secrets: Sequence[str] = field(repr=False)
     """sealed, the newest first"""
 
@@ -320,38 +314,6 @@ def reseal(tx: Tx, keys: Sequence[bytes]) -> int:
     return done
 
 
-def place(endpoint: str) -> Sequence[str]:
-    """Where the secret of an endpoint is sealed for."""
-    return (endpoint, "endpoint")
-
-
-# --- signatures (Standard Webhooks) --------------------------------------------------------------
-
-
-def sign(secret: str, id: str, stamp: int, body: bytes) -> str:
-    """`v1,…`: HMAC-SHA256 of id, Unix time and body, by a secret of the form `whsec_<base64>`."""
-    key = base64.b64decode(secret.removeprefix(PREFIX))
-    mac = hmac.new(key, f"{id}.{stamp}.".encode() + body, hashlib.sha256)
-    return f"v1,{base64.b64encode(mac.digest()).decode()}"
-
-
-def new_secret() -> str:
-    return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
-
-
-def check_secret(secret: str) -> str:
-    """A secret that the receiver chose; raises BadRequestError for anything else."""
-    try:
-        size = len(base64.b64decode(secret.removeprefix(PREFIX), validate=True))
-    except (binascii.Error, ValueError):
-        size = 0
-    if not secret.startswith(PREFIX) or not SHORTEST <= size <= LONGEST:
-        raise BadRequestError(
-            f"secret: {PREFIX} and base64 of {SHORTEST} to {LONGEST} random bytes"
-        )
-    return secret
-
-
 # --- deliveries ----------------------------------------------------------------------------------
 
 
@@ -432,29 +394,53 @@ def wanted(tx: Tx) -> bool:
 
 
 def claim(
-    tx: Tx, *, lease: timedelta, limit: int, busy: Mapping[str, int]
+    tx: Tx,
+    *,
+    lease: timedelta,
+    limit: int,
+    busy: Mapping[str, int],
+    slow: Collection[str] = (),
+    for_slow: int = 0,
 ) -> list[ClaimedDelivery]:
     """Take up to `limit` deliveries that are due; `busy`: how many each endpoint has in work here.
 
-    Endpoints that answer come first, and one that fails gets a single try after each rest, so that
-    the slow ones never hold more than a few places.
+    Organisations take turns, and so do the endpoints of one. An endpoint that fails gets a single
+    try after each rest; a `slow` one is sent one at a time, and all of them no more than
+    `for_slow`.
     """
     rows = tx.execute(
-        "with lanes as (select e.id, e.failures, greatest(0,"
-        "   case when e.failures = 0 then %(at_once)s else 1 end"
-        "   - coalesce((%(busy)s::jsonb ->> e.id)::int, 0)) as free"
-        "  from endpoints e where e.disabled_at is null and e.rest_until <= now()"
+        "with held as (select e.id, e.org_id, b.n::int from jsonb_each_text(%(busy)s) as b (id, n)"
+        "  join endpoints e on e.id = b.id"
+        "), lanes as (select e.id, e.org_id, e.failures, e.id = any(%(slow)s) as slow,"
+        "  coalesce((select h.n from held h where h.id = e.id), 0) as held from endpoints e"
+        "  where e.disabled_at is null and e.rest_until <= now()"
         "   and exists (select from deliveries d where d.endpoint_id = e.id and d.due_at <= now())"
-        "), due as materialized (select one.id from lanes cross join lateral ("
-        "   select d.id from deliveries d where d.endpoint_id = lanes.id and d.due_at <= now()"
-        "   order by d.due_at limit lanes.free for update skip locked) one"
-        "  order by lanes.failures limit %(limit)s)"
+        "), due as materialized (select one.id, one.due_at, l.org_id, l.failures, l.slow,"
+        "   l.held + row_number() over (partition by l.id order by one.due_at) as nth"
+        "  from lanes l cross join lateral (select d.id, d.due_at from deliveries d"
+        "   where d.endpoint_id = l.id and d.due_at <= now() order by d.due_at limit greatest(0,"
+        "    case when l.failures = 0 and not l.slow then %(at_once)s else 1 end - l.held)"
+        "   for update skip locked) one"
+        "), turns as (select due.id, due.due_at, due.slow,"
+        "   coalesce((select sum(h.n) from held h where h.org_id = due.org_id), 0) + row_number()"
+        "    over (partition by due.org_id order by due.nth, due.failures, due.due_at) as turn"
+        "  from due"
+        "), places as (select t.id, t.turn, t.due_at, not t.slow or row_number() over"
+        "   (partition by t.slow order by t.turn, t.due_at) <= %(for_slow)s as free from turns t"
+        "), chosen as materialized (select p.id from places p where p.free"
+        "  order by p.turn, p.due_at limit %(limit)s)"
         " update deliveries d set due_at = now() + %(lease)s, attempts = d.attempts + 1,"
-        " begun_at = now() from due, endpoints e where d.id = due.id and e.id = d.endpoint_id"
-        " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts, e.secret,"
-        + _STILL_SIGN
-        + " as old_secrets",
-        {"lease": lease, "limit": limit, "busy": Jsonb(dict(busy)), "at_once": AT_ONCE},
+        " begun_at = now() from chosen c, endpoints e where d.id = c.id and e.id = d.endpoint_id"
+        " returning d.id, d.endpoint_id, e.org_id, e.url, d.type, d.payload, d.attempts,"
+        " d.begun_at, e.secret," + _STILL_SIGN + " as old_secrets",
+        {
+            "lease": lease,
+            "limit": limit,
+            "busy": Jsonb(dict(busy)),
+            "at_once": AT_ONCE,
+            "slow": list(slow),
+            "for_slow": for_slow,
+        },
     ).fetchall()
     return [
         ClaimedDelivery(
@@ -465,6 +451,7 @@ def claim(
             type=row["type"],
             payload=row["payload"],
             attempt=row["attempts"],
+            begun_at=row["begun_at"],
             secrets=[row["secret"], *(old["secret"] for old in row["old_secrets"])],
         )
         for row in rows
@@ -496,8 +483,8 @@ def again(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, after: timedelta) 
         "update deliveries set due_at = now() + %s, begun_at = null, log = "
         + _LOG
         + " where id = %s"
-        " and state = 'pending' and attempts = %s",
-        (after, *_logged(attempt), claimed.id, claimed.attempt),
+        " and state = 'pending' and attempts = %s and begun_at = %s",
+        (after, *_logged(attempt), claimed.id, claimed.attempt, claimed.begun_at),
     )
 
 
@@ -568,8 +555,8 @@ def _lock(tx: Tx, id: str) -> None:
 def _ended(tx: Tx, claimed: ClaimedDelivery, attempt: Attempt, state: str) -> None:
     tx.execute(
         "update deliveries set state = %s, due_at = null, ended_at = now(), log = " + _LOG + ""
-        " where id = %s and state = 'pending' and attempts = %s",
-        (state, *_logged(attempt), claimed.id, claimed.attempt),
+        " where id = %s and state = 'pending' and attempts = %s and begun_at = %s",
+        (state, *_logged(attempt), claimed.id, claimed.attempt, claimed.begun_at),
     )
 
 

@@ -149,11 +149,14 @@ def take_push(
 
     `concerned`: the connection of the registration that it came by. Returns how many will be.
     """
-    if notice.key is not None and not first_push(tx, provider, notice.key):
-        return 0
+    if notice.key is not None:
+        # GitHub tells all webhooks of an event by one id, and nobody's may take another's away.
+        key = notice.key if concerned is None else f"{concerned}:{notice.key}"
+        if not first_push(tx, provider, key):
+            return 0
     found = [concerned] if notice.concerned and concerned is not None else []
-    if notice.accounts:
-        found += of_account(tx, provider, notice.accounts)
+    if notice.accounts or notice.addresses:
+        found += of_account(tx, provider, notice.accounts, notice.addresses)
     return want(tx, found, Trigger.EVENT) if found else 0
 
 
@@ -187,12 +190,15 @@ def resume(tx: Tx, provider: str) -> int:
     return done.rowcount
 
 
-def of_account(tx: Tx, provider: str, accounts: Sequence[str]) -> list[ConnectionId]:
-    """Connections of any organisation that these accounts authorized."""
+def of_account(
+    tx: Tx, provider: str, accounts: Sequence[str], addresses: Sequence[str]
+) -> list[ConnectionId]:
+    """Connections of any organisation that these accounts authorized. A name proves nothing: people
+    choose those of workspaces."""
     rows = tx.execute(
         "select id from connections where provider = %s"
         " and (account = any(%s) or lower(email) = any(%s)) order by id",
-        (provider, list(accounts), [account.lower() for account in accounts]),
+        (provider, list(accounts), [address.lower() for address in addresses]),
     )
     return [ConnectionId(row["id"]) for row in rows]
 

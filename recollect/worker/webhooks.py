@@ -5,15 +5,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
 from recollect import encryption, log
 from recollect.app import App, secret_keys
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.events import outbox
-from recollect.events.outbox import AT_ONCE, Attempt, ClaimedDelivery, sign
+from recollect.events import outbox, signing
+from recollect.events.outbox import Attempt, ClaimedDelivery
 from recollect.fetch import outcome
 from recollect.loop import enduring
 from recollect.telemetry import metrics
@@ -57,21 +57,21 @@ class Deliverer(ClaimLoop[ClaimedDelivery]):
     def helpers(self) -> dict[str, Callable[[], object]]:
         return {}
 
-    def key(self, claim: ClaimedDelivery) -> tuple[str, int]:
-        return claim.id, claim.attempt
+    def key(self, claim: ClaimedDelivery) -> tuple[str, datetime]:
+        return claim.id, claim.begun_at
 
     def claim(self) -> list[ClaimedDelivery]:
         busy = Counter(claimed.endpoint_id for claimed in self.held())
         free = THREADS - busy.total()
-        # Half of the places are for endpoints that are quick or not known yet.
-        slow = frozenset(self._slow)
-        full = sum(busy[id] for id in slow) >= THREADS // 2
-        for id in slow:
-            busy[id] = AT_ONCE if full or busy[id] else AT_ONCE - 1
         if free <= 0:
             return []
+        # Half of the places are for endpoints that are quick or not known yet.
+        slow = frozenset(self._slow)
+        for_slow = THREADS // 2 - sum(busy[id] for id in slow)
         with self._app.db.begin() as tx:
-            return outbox.claim(tx, lease=LEASE, limit=free, busy=busy)
+            return outbox.claim(
+                tx, lease=LEASE, limit=free, busy=busy, slow=slow, for_slow=for_slow
+            )
 
     def between(self) -> timedelta:
         pause = TICK
@@ -159,18 +159,19 @@ def send(app: App, claimed: ClaimedDelivery) -> tuple[Attempt, timedelta | None]
     opened: list[str] = []
     for sealed in claimed.secrets:
         try:
-            opened.append(encryption.unseal(keys, sealed, place=outbox.place(claimed.endpoint_id)))
+            opened.append(encryption.unseal(keys, sealed, place=signing.place(claimed.endpoint_id)))
         except SetupError:
             continue
     if not opened:
         return over(None, "its secret cannot be opened; rotate it"), None
     body = json.dumps(claimed.payload, ensure_ascii=False, separators=(",", ":")).encode()
     stamp = int(time.time())
+    signatures = [signing.sign(secret, claimed.id, stamp, body) for secret in opened]
     headers = {
         "content-type": "application/json",
         "webhook-id": claimed.id,
         "webhook-timestamp": str(stamp),
-        "webhook-signature": " ".join(sign(secret, claimed.id, stamp, body) for secret in opened),
+        "webhook-signature": " ".join(signatures),
     }
     try:
         answer = app.fetcher.tell(claimed.url, body, headers=headers, total=TOTAL)

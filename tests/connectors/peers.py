@@ -56,7 +56,7 @@ class Peer(ABC):
     """whether it needs no account"""
     opens: Sequence[Path] = ()
     """folders of this machine that the settings open"""
-    account = ("ann", "ann@example.com")
+    account: tuple[str, str] = ("ann", "ann@example.com")
     """id and name of who authorized"""
     registers: str | None = None
     """requests that register for pushes, as patterns of the proxy go; None: there are no pushes"""

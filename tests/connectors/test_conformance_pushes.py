@@ -509,6 +509,23 @@ def stranger(loud: Loud) -> Generator[tuple[Org, httpx.Client]]:
         tx.execute("delete from orgs where id = %s", (org.id,))
 
 
+@every("loud", ["gmail", "notion"], indirect=True)
+def test_33_an_account_with_the_id_of_another_for_a_name_hears_nothing_of_it(
+    loud: Loud, stranger: tuple[Org, httpx.Client]
+) -> None:
+    loud.begun()
+    org, http = stranger
+    theirs = replace(loud, org=org, http=http, id="")
+    id, name = loud.peer.account
+    loud.peer.account = (name, id)
+    theirs.connect()
+
+    loud.peer.put("n8", "None of their business.")
+    loud.peer.deliver()
+
+    assert (loud.is_due(), theirs.is_due()) == (True, False)
+
+
 # Of those that push, two by day; at the others, two organisations show it, too.
 @every(
     "loud",

@@ -1715,7 +1715,7 @@ def push(token: str | None, told: Mapping[str, Any] | None = None, **changed: An
 def test_a_push_that_google_signed_concerns_its_mailbox():
     notice = CONNECTOR.receive(push(signed()))
 
-    assert (notice.status, notice.accounts, notice.key) == (200, ["Me@Example.com"], "m-1")
+    assert (notice.status, notice.addresses, notice.key) == (200, ["Me@Example.com"], "m-1")
 
 
 @pytest.mark.parametrize("issuer", ["accounts.google.com", "https://accounts.google.com"])
@@ -1736,7 +1736,7 @@ def test_clocks_may_differ_a_little():
 def test_a_forged_push_is_refused(forgery: str):
     notice = CONNECTOR.receive(push(FORGERIES[forgery]()))
 
-    assert (notice.status, notice.accounts, notice.key) == (401, (), None)
+    assert (notice.status, notice.addresses, notice.key) == (401, (), None)
 
 
 @pytest.mark.parametrize(
@@ -1776,7 +1776,7 @@ def test_an_authentic_push_that_says_nothing_is_acknowledged(body: bytes):
 
     notice = CONNECTOR.receive(made)
 
-    assert (notice.status, list(notice.accounts), notice.key) == (200, [], None)
+    assert (notice.status, list(notice.addresses), notice.key) == (200, [], None)
 
 
 def test_a_mail_comes_as_a_push_and_is_found(gmail: FakeGmail, connect: Connect):
@@ -1789,7 +1789,7 @@ def test_a_mail_comes_as_a_push_and_is_found(gmail: FakeGmail, connect: Connect)
     notices = [CONNECTOR.receive(push(signed(), told)) for told in gmail.published]
     source.sync()
 
-    assert [notice.accounts for notice in notices] == [[ME]]
+    assert [notice.addresses for notice in notices] == [[ME]]
     assert notices[0].key
     assert thread in source.items
 

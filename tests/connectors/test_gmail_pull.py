@@ -65,7 +65,7 @@ def test_notices_are_pulled_with_either_kind_of_key(pubsub: FakePubSub, tmp_path
 
     received = subscription.pull()
 
-    assert [(one.notice.accounts, one.notice.key) for one in received] == [
+    assert [(one.notice.addresses, one.notice.key) for one in received] == [
         ([ME], "m-1"),
         (["bob@example.com"], "m-2"),
     ]
@@ -106,7 +106,7 @@ def test_messages_of_others_concern_nobody(
 
     [received] = subscription.pull()
 
-    assert list(received.notice.accounts) == []
+    assert list(received.notice.addresses) == []
 
 
 def test_a_token_is_asked_for_once_and_again_when_it_ages(pubsub: FakePubSub, tmp_path: Path):

@@ -28,7 +28,7 @@ from recollect import console
 from recollect.api import create_app, turns
 from recollect.app import App
 from recollect.console import _code, _live
-from recollect.events import endpoints, outbox, streams
+from recollect.events import endpoints, outbox, signing, streams
 from recollect.events.listener import Notice
 from recollect.events.outbox import Attempt, WebhookTarget
 from recollect.events.streams import STREAMS_OF_A_KEY, Events
@@ -86,8 +86,8 @@ def test_a_webhook_is_made_and_its_secret_is_shown_once(me: httpx.Client, app: A
     (found,) = find(app, tenant)
     secret = one(made, "#secret").text().strip()
 
-    assert secret.startswith(outbox.PREFIX)
-    assert outbox.check_secret(secret) == secret
+    assert secret.startswith(signing.PREFIX)
+    assert signing.check_secret(secret) == secret
     assert (found.url, found.description) == (URL, "intranet")
     assert list(found.events) == ["document.done", "sync.failed"]
     assert found.tags is None
@@ -178,7 +178,7 @@ def test_a_new_secret_is_shown_once_and_the_old_one_signs_on(
     with app.db.begin() as tx:
         (claimed,) = outbox.claim(tx, lease=timedelta(minutes=1), limit=1, busy={})
 
-    assert one(answer, "#secret").text().strip().startswith(outbox.PREFIX)
+    assert one(answer, "#secret").text().strip().startswith(signing.PREFIX)
     assert len(claimed.secrets) == 2
 
 

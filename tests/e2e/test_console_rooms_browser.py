@@ -13,7 +13,7 @@ import pytest
 
 from recollect.app import App
 from recollect.documents import figures
-from recollect.events import endpoints, outbox
+from recollect.events import endpoints, outbox, signing
 from recollect.events.outbox import Attempt
 from recollect.memories import telling
 from recollect.memories.records import Correction, Fact, MemoryTarget
@@ -264,7 +264,7 @@ def test_a_webhook_is_made_copied_tried_and_watched(room: Tab, app: App, tenant:
         outbox.delivered(tx, claimed, Attempt(204, None, 12.5))
     eventually(lambda: "delivered" in room.text(".deliveries tbody"))
 
-    assert copied.startswith(outbox.PREFIX)
+    assert copied.startswith(signing.PREFIX)
     assert "pending" in before
     assert room.js("window.same")
     assert room.js("document.querySelector('.deliveries details').open")

@@ -23,7 +23,7 @@ from recollect.config import Config
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.errors import Permanent
-from recollect.events import outbox
+from recollect.events import outbox, signing
 from recollect.fetch import Fetcher, FetchLimits
 from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
 from recollect.ops import reencrypt
@@ -32,7 +32,7 @@ from recollect.sync import connection_queue, connections
 from recollect.sync.connections import SealedConnection
 from recollect.worker import processing, syncs, tag_merges, webhooks
 from recollect.worker.webhooks import LEASE, Deliverer
-from tests.conftest import LOOPBACK, eventually
+from tests.conftest import LOOPBACK, eventually, fresh_org, plain_client
 from tests.contract.calls import upload
 from tests.fakes.receiver import Came, Receiver
 from tests.fakes.shelf import Shelf, shelved
@@ -97,7 +97,7 @@ def told(receiver: Receiver) -> list[tuple[str, Mapping[str, Any]]]:
 def test_the_signature_is_that_of_standard_webhooks():
     stamp, body = 1731705121, b'{"event_type":"ping","data":{"success":true}}'
 
-    signature = outbox.sign("whsec_plJ3nmyCDGBKInavdOK15jsl", "msg_loFOjxBNrRLzqYUf", stamp, body)
+    signature = signing.sign("whsec_plJ3nmyCDGBKInavdOK15jsl", "msg_loFOjxBNrRLzqYUf", stamp, body)
 
     assert signature == "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0="
 
@@ -495,6 +495,30 @@ def test_who_lost_the_lease_does_not_overrule_who_has_it(
     assert len(delivery["log"]) == 1
 
 
+def test_an_attempt_says_nothing_of_the_one_that_a_replay_asked_for(
+    app: App, db: Database, client: httpx.Client, endpoint: Callable[..., Json]
+):
+    made = endpoint()
+    path = f"/v3/webhooks/{made['id']}"
+    id = client.post(f"{path}/test").json()["id"]
+    claims: list[outbox.ClaimedDelivery] = []
+    for _ in range(2):
+        client.post(f"{path}/deliveries/{id}/replay").raise_for_status()
+        with db.begin() as tx:
+            claims += outbox.claim(tx, lease=LEASE, limit=10, busy={})
+    late, now = claims
+    with db.begin() as tx:
+        outbox.refused(tx, late, outbox.Attempt(None, "timeout", 1.0), timedelta(seconds=1))
+    [shown] = log(client, made)
+    with db.begin() as tx:
+        outbox.delivered(tx, now, outbox.Attempt(204, None, 1.0))
+
+    assert (shown["state"], shown["nextAttemptAt"]) == ("pending", None)
+    assert shown["sendingSince"] is not None
+    [ended] = log(client, made)
+    assert (ended["state"], [one["status"] for one in ended["log"]]) == ("delivered", [204])
+
+
 def test_the_log_tells_what_is_being_sent_from_what_waits(
     app: App,
     db: Database,
@@ -848,6 +872,72 @@ def test_a_slow_endpoint_does_not_delay_another(
     assert waiting <= outbox.AT_ONCE
 
 
+def test_slow_endpoints_together_take_half_of_the_places(
+    app: App,
+    client: httpx.Client,
+    receiver: Receiver,
+    endpoint: Callable[..., Json],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(webhooks, "SLOW", 0.0)
+
+    def tell(*endpoints: Json) -> None:
+        for one in endpoints:
+            client.post(f"/v3/webhooks/{one['id']}/test").raise_for_status()
+
+    with Receiver() as slow:
+        many = [endpoint(url=slow.url) for _ in range(20)]
+        loop = Deliverer(app)
+        thread = threading.Thread(target=loop.run)
+        tell(*many)
+        thread.start()
+        try:
+            eventually(lambda: len(slow.came) == 20 and not loop.held())
+            slow.hold.clear()
+            tell(*many)
+            eventually(lambda: len(slow.came) >= 20 + webhooks.THREADS // 2)
+            tell(endpoint())
+            eventually(lambda: receiver.came)
+            waiting = len(slow.came) - 20
+            slow.hold.set()
+            eventually(lambda: len(slow.came) == 40)
+        finally:
+            slow.hold.set()
+            loop.stop()
+            thread.join()
+
+    assert waiting == webhooks.THREADS // 2
+
+
+def test_organisations_and_their_endpoints_take_turns(
+    client: httpx.Client, db: Database, endpoint: Callable[..., Json], live_url: str
+):
+    a, b, c = (endpoint()["id"] for _ in range(3))
+    tell = [(client, one) for one in (a, b, c) for _ in range(5)]
+    with fresh_org(db) as other:
+        with db.begin() as tx:
+            secret = orgs.create_key(tx, other.id)[1]
+        with plain_client(live_url, {"authorization": f"Bearer {secret}"}) as stranger:
+            z = endpoint(stranger)["id"]
+            for http, one in [*tell, (stranger, z), (stranger, z)]:
+                http.post(f"/v3/webhooks/{one}/test").raise_for_status()
+
+        def taken(limit: int, busy: Mapping[str, int], **slow: Any) -> list[str]:
+            with db.begin() as tx:
+                found = outbox.claim(tx, lease=LEASE, limit=limit, busy=busy, **slow)
+                tx.execute("update deliveries set due_at = created_at where due_at is not null")
+            return sorted(one.endpoint_id for one in found)
+
+        assert z in taken(2, {}), "what came last waits for nobody"
+        assert taken(5, {}) == sorted([a, b, c, z, z])
+        assert taken(1, {a: 1, b: 1}) == [z]
+        assert taken(1, {z: 1}) == [a]
+        assert taken(3, {a: 1, b: 1, z: 2}) == sorted([a, c, z])
+        assert taken(20, {}) == sorted([a, b, c] * 4 + [z] * 2)
+        assert taken(20, {}, slow=[a, b, c], for_slow=2) == sorted([a, b, z, z])
+        assert taken(20, {a: 1}, slow=[a, b, c], for_slow=0) == [z, z]
+
+
 def ids(came: list[Came]) -> list[str]:
     return [one.id for one in came]
 
@@ -901,7 +991,7 @@ def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
 ):
     url, folder = new_database(), short_tmp / f"killed-{random_id()}"
     config = Config(data_dir=folder, embedder="none", allow_networks=[LOOPBACK])
-    secret, id = outbox.new_secret(), random_id()
+    secret, id = signing.new_secret(), random_id()
     environment = {
         **os.environ,  # noqa: TID251 # the child needs PATH and the like
         "RECOLLECT_DATABASE_URL": url,
@@ -921,7 +1011,7 @@ def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
                 url=receiver.url,
                 events=["document.done"],
                 tags=None,
-                secret=encryption.seal(secret_keys(config), secret, place=outbox.place(id)),
+                secret=encryption.seal(secret_keys(config), secret, place=signing.place(id)),
             )
             new = NewDocument(documents.text_content("a heron"), ["a"])
             documents.add(tx, tenant, new, DocumentId(random_id()))

@@ -201,8 +201,9 @@ class Repository:
             self.branches[branch] = commit
             payload = self.hub.push_payload(self, branch, before, commit, forced=forced)
             hooks = [hook for hook in self.hooks.values() if "push" in hook.events]
+        guid = str(uuid.uuid4())
         for hook in hooks:
-            self.hub.deliver(hook, "push", payload)
+            self.hub.deliver(hook, "push", payload, guid=guid)
 
     def rename_branch(self, old: str, new: str) -> None:
         with self.hub.lock:
@@ -613,9 +614,10 @@ class FakeGithub:
         return Reply(201, json.dumps(shown).encode())
 
     def deliver(self, hook: Hook, event: str, body: bytes, *, guid: str | None = None) -> Delivery:
-        """Send it once, as GitHub does, whatever becomes of it."""
+        """Send it once, as GitHub does, whatever becomes of it. `guid`: of the event, which is told
+        to all hooks by the same one."""
         made = Delivery(next(self._numbers), guid or str(uuid.uuid4()), event, body, 0)
-        made.again = guid is not None
+        made.again = any(one.guid == made.guid for one in hook.deliveries)
         url = urlsplit(detour(hook.url, self.detours))
         mac = hmac.new(hook.secret.encode(), body, hashlib.sha256).hexdigest()
         headers = {

@@ -49,7 +49,7 @@ def notice_of(message: Mapping[str, Any]) -> PushResult:
     data = json_of(bytes_of(as_word(message.get("data"))) or b"")
     address = as_word(data.get("emailAddress"))
     key = as_word(message.get("messageId"))[:100]
-    return PushResult(status=200, accounts=[address] if address else [], key=key or None)
+    return PushResult(status=200, addresses=[address] if address else [], key=key or None)
 
 
 # --- who asks ----------------------------------------------------------------------------------
