@@ -7,7 +7,8 @@ CREATE FUNCTION public.connection_lost() RETURNS trigger
 begin
   perform tell_endpoints(new.org_id, 'connection.needs_auth', new.container_tags, true,
     jsonb_build_object('id', new.id, 'provider', new.provider, 'status', new.state,
-      'code', new.error_code));
+      'code', new.error_code),
+    written => written_tags(new.container_tags, new.metadata, new.reach));
   return null;
 end $$;
 CREATE FUNCTION public.count_document() RETURNS trigger
@@ -447,7 +448,8 @@ begin
     jsonb_build_object('id', new.id, 'connectionId', c.id, 'provider', c.provider,
       'status', new.status, 'trigger', new.trigger, 'added', new.added, 'changed', new.changed,
       'unchanged', new.unchanged, 'removed', new.removed, 'failed', new.failed,
-      'skipped', new.skipped, 'code', new.error_code))
+      'skipped', new.skipped, 'code', new.error_code),
+    written => written_tags(c.container_tags, c.metadata, c.reach))
   from connections c where c.id = new.connection_id
     and exists (select from endpoints e where e.org_id = c.org_id);
   return null;
@@ -471,7 +473,7 @@ begin
   end if;
   return null;
 end $$;
-CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb, known text[] DEFAULT '{}'::text[]) RETURNS void
+CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], whole boolean, told jsonb, known text[] DEFAULT '{}'::text[], written text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE sql
     AS $$
   insert into deliveries (id, endpoint_id, type, payload)
@@ -482,7 +484,8 @@ CREATE FUNCTION public.tell_endpoints(owner text, event text, labels text[], who
         select label from unnest(labels) as label where e.tags is null or label = any (e.tags))))
   from endpoints e join orgs o on o.id = e.org_id
   where e.org_id = owner and e.disabled_at is null and event = any (e.events)
-    and (e.tags is null or case when whole then labels <@ e.tags else labels && e.tags end)
+    and (e.tags is null or case when whole then coalesce(written, labels) <@ e.tags
+                                else labels && e.tags end)
     and (known = '{}' or not e.tags && known)
   for key share of e -- waits for whoever deletes one
 $$;
@@ -553,6 +556,12 @@ begin
            (select coalesce(o.root_id, o.id) from memories o where o.id = any (one.others));
   end loop;
 end $$;
+CREATE FUNCTION public.written_tags(tags text[], metadata jsonb, reach text[]) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select case when coalesce(metadata ->> 'containerTagRegex', '') = '' then tags
+              else coalesce(reach, '{*}') end -- `*`, to which no endpoint is limited: any tag
+$$;
 CREATE FUNCTION public_as_of.known_chunks() RETURNS TABLE(document_id text, "position" integer, start_at integer, end_at integer, hash bytea, place jsonb)
     LANGUAGE sql STABLE
     AS $$

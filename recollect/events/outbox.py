@@ -255,17 +255,22 @@ def update(tx: Tx, tenant: Tenant, id: str, change: TargetChange) -> WebhookTarg
 
 def _narrow(tx: Tx, id: str, tags: Sequence[str]) -> None:
     """Take other tags out of its deliveries, and with their last one the delivery, as migration
-    0011 tells it: of a connection only what writes to nothing else."""
+    0069 tells it: of a connection only what writes to nothing else."""
     labels = "payload #> '{data,containerTags}'"
     tx.execute(
-        "with told as (select d.id, d.type, " + labels + " as labels, coalesce((select"
+        "with told as (select d.id, d.type, coalesce((select"
+        "   written_tags(c.container_tags, c.metadata, c.reach) <@ %(tags)s::text[]"
+        "   from connections c where d.type not like 'document.%%' and c.id = coalesce("
+        "    d.payload #>> '{data,connectionId}', d.payload #>> '{data,id}')), true) as within, "
+        + labels
+        + " as labels, coalesce((select"
         "   jsonb_agg(label order by n) from jsonb_array_elements_text(" + labels + ")"
         "   with ordinality as t (label, n) where label = any(%(tags)s)), '[]') as kept"
         "  from deliveries d where d.endpoint_id = %(id)s),"
-        " gone as (delete from deliveries d using told t where d.id = t.id and t.labels <> t.kept"
-        "  and (t.kept = '[]' or t.type not like 'document.%%'))"
+        " gone as (delete from deliveries d using told t where d.id = t.id and (not t.within"
+        "  or t.labels <> t.kept and (t.kept = '[]' or t.type not like 'document.%%')))"
         " update deliveries d set payload = jsonb_set(payload, '{data,containerTags}', t.kept)"
-        " from told t where d.id = t.id and t.labels <> t.kept and t.kept <> '[]'"
+        " from told t where d.id = t.id and t.within and t.labels <> t.kept and t.kept <> '[]'"
         " and t.type like 'document.%%'",
         {"id": id, "tags": list(tags)},
     )

@@ -173,8 +173,9 @@ def shelf() -> Generator[Shelf]:
         yield made
 
 
-def connect(app: App, tenant: Tenant, tags: list[str]) -> ConnectionId:
-    new = SealedConnection("shelf", tags, 100, {"shelf": "events"}, None, pending=False)
+def connect(app: App, tenant: Tenant, tags: list[str], **metadata: str) -> ConnectionId:
+    given = {"shelf": "events", **metadata}
+    new = SealedConnection("shelf", tags, 100, given, None, pending=False)
     with app.db.begin() as tx:
         return connections.create(tx, tenant.id, new, ConnectionId(random_id())).id
 
@@ -198,6 +199,47 @@ def test_syncs_and_lost_authorizations_are_told(
     assert found["sync.completed"]["added"] == 1
     assert found["sync.failed"]["code"] == "broken"
     assert found["connection.needs_auth"]["id"] == id
+
+
+def test_a_limited_endpoint_hears_only_of_connections_that_its_keys_see(
+    app: App,
+    tenant: Tenant,
+    receiver: Receiver,
+    shelf: Shelf,
+    client: httpx.Client,
+    endpoint: Callable[..., Json],
+):
+    """One with a pattern writes other tags, too, and no key that is limited to `mine` sees it."""
+    events = ["sync.completed", "connection.needs_auth"]
+    mine = endpoint(url=f"{receiver.url}/mine", events=events, containerTags=["mine"])
+    later = endpoint(url=f"{receiver.url}/later", events=events)
+    ids = {
+        kind: connect(app, tenant, ["mine"], **metadata)
+        for kind, metadata in {"plain": {}, "wide": {"containerTagRegex": "^team"}}.items()
+    }
+    reaching = connect(app, tenant, ["mine"], containerTagRegex="^mine")
+    with app.db.begin() as tx:
+        tx.execute("update connections set reach = '{mine}' where id = %s", (reaching,))
+    syncs.drain(app)
+    with app.db.begin() as tx:
+        for id in (*ids.values(), reaching):
+            connection_queue.lose(tx, id, "it was taken back")
+
+    def heard(of: Json) -> set[tuple[str, str]]:
+        with app.db.begin() as tx:
+            rows = tx.execute(
+                "select type, coalesce(payload #>> '{data,connectionId}',"
+                " payload #>> '{data,id}') as id from deliveries where endpoint_id = %s",
+                (of["id"],),
+            )
+            return {(row["type"], row["id"]) for row in rows}
+
+    every = {(event, id) for event in events for id in (*ids.values(), reaching)}
+    seen = {(event, id) for event in events for id in (ids["plain"], reaching)}
+    assert heard(later) == every
+    assert heard(mine) == seen
+    client.patch(f"/v3/webhooks/{later['id']}", json={"containerTags": ["mine"]}).raise_for_status()
+    assert heard(later) == seen
 
 
 def test_a_failure_that_the_service_tries_again_is_told_once_for_each_reason(
