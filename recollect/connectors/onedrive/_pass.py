@@ -187,15 +187,15 @@ class Pass:
         yield Listed(SHORTCUTS)
         self._state.listing, self._state.stale = False, True
         yield self._checkpoint()
-        began = datetime.fromisoformat(self._state.began)
-        self._held = any(
-            row.seen_at < began
-            for branch in (DRIVE, SHORTCUTS)
-            for row in self._source.remembered(branch=branch)
-        )
+        known = (row for at in (DRIVE, SHORTCUTS) for row in self._source.remembered(branch=at))
+        self._held = not all(self._was_told(row) for row in known)
         if not self._held and not self._again:
             self._state.listed = self._state.began
             yield self._checkpoint()
+
+    def _was_told(self, row: Remembered) -> bool:
+        """Whether the whole listing of now had it, or the last one."""
+        return row.seen_at >= datetime.fromisoformat(self._state.began)
 
     # --- pages ---
 
@@ -322,8 +322,9 @@ class Pass:
             self._state.stale = True
         is_document = row is not None and row.document_id is not None
         if place is ItemPlace.OUT:
-            # The end of a whole listing says so of all of them, and minds how many they are.
-            if row is not None and not self._state.listing:
+            # The end of a whole listing says so of all of them, and minds how many they are; but not
+            # of what it told before as it was then.
+            if row is not None and (not self._state.listing or self._was_told(row)):
                 yield Gone(file.id)
         elif file.target:
             yield self._shortcut(file, row)
