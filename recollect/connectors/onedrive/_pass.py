@@ -62,6 +62,7 @@ SHORTCUTS = "shortcuts"
 PLANNED = "planned"
 SHARED_FOLDER = "shared_folder"
 FOLDER_MISSING = "folder_missing"
+NOT_THERE = "It is not there any more, or not shared."
 BIN = "bin"
 """stands for the parent of a folder that was deleted, until all changes are known"""
 PAGE = 500
@@ -558,7 +559,7 @@ class Pass:
         path = f"{drive_of(file)}/items/{quote(file.target, safe='')}"
         answer = self._api.call("GET", path, params={"$select": FIELDS}, accept=frozenset({404}))
         if answer.status == 404:
-            return Missing(file.id, "It is not there any more, or not shared.", SHORTCUTS)
+            return refusal(file, SHORTCUTS, "broken_shortcut", NOT_THERE, confirm=True)
         found = told_file(as_json(answer))
         here = {"id": file.id, "name": file.name, "parent": file.parent}
         return self._answer(replace(found, **here, drive=file.drive, target=file.target), SHORTCUTS)
@@ -590,8 +591,7 @@ class Pass:
                 raise
         for row in self._source.remembered(branch=shortcut.id):
             if row.id not in found:
-                told = "It is not there any more, or not shared."
-                yield Missing(row.id, told, shortcut.id)
+                yield Missing(row.id, NOT_THERE, shortcut.id)
 
 
 def _is_rooted(folders: Mapping[str, Folder], id: str) -> bool:
