@@ -537,6 +537,21 @@ def test_6_rename_keeps_the_document_and_embeds_nothing(world: World) -> None:
     assert same or after["chunks"]["embedded"] == 0
 
 
+@every("world", conforming("rename", by_day=("github", "s3")), indirect=True)
+def test_6_a_rename_to_the_name_of_what_was_deleted_here_keeps_the_document(world: World) -> None:
+    world.connect()
+    world.sync()
+    before = world.get("n2")
+    gone = world.http.delete(f"/v3/documents/{world.get('n1')['id']}")
+    assert gone.status_code < 300
+    world.peer.remove("n1")
+    world.sync()
+    world.peer.rename("n2", "n1")
+    world.sync()
+    world.agrees()
+    assert world.get("n1")["id"] == before["id"]
+
+
 @every("world", conforming("revoked"), indirect=True)
 def test_10_revoked_deletes_nothing_and_asks_again(world: World) -> None:
     world.connect()

@@ -323,8 +323,8 @@ class Pass:
             self._state.stale = True
         is_document = row is not None and row.document_id is not None
         if place is ItemPlace.OUT:
-            # The end of a whole listing says so of all of them, and minds how many they are; but not
-            # of what it told before as it was then.
+            # The end of a whole listing says so of them, and minds how many they are; but not of
+            # what it has told as it was before.
             if row is not None and (not self._state.listing or self._was_told(row)):
                 yield Gone(file.id)
         elif file.target:
