@@ -217,10 +217,10 @@ def led_away(base_url: str, answer: EndpointAnswer, *, within: bool = True) -> T
     )
 
 
-def refuse_page(data: bytes, *, proven: bool) -> None:
-    """Raises Transient for a web page, unless it is proven to be what was asked for: something on
+def refuse_page(data: bytes) -> None:
+    """Raises Transient for a web page that nothing proves to be what was asked for: something on
     the way, or where a redirect led, wants a person to sign in."""
-    if not proven and PAGE.match(data):
+    if PAGE.match(data):
         raise Transient(
             "a web page came in place of the content, as a proxy or a network sends it that wants"
             " someone to sign in; let this machine reach the provider without that",

@@ -114,7 +114,8 @@ def _got(
         known = hashlib.md5(answer.data, usedforsecurity=False).hexdigest() == item.version
     else:
         known = "html" not in answer.headers.get("content-type", "")
-    refuse_page(answer.data, proven=known)
+    if not known:
+        refuse_page(answer.data)
     return answer.data
 
 

@@ -71,7 +71,8 @@ def _text(source: Source, file: Hosted) -> str:
     if not answer.data.strip():
         return ""
     mime = answer.headers.get("content-type", "").partition(";")[0].strip() or None
-    refuse_page(answer.data, proven=mime != "text/html" or bool(PAGES.search(file.name)))
+    if mime == "text/html" and not PAGES.search(file.name):
+        refuse_page(answer.data)
     return source.read(Blob(answer.data, mime, file.name)).text.strip()
 
 

@@ -169,7 +169,8 @@ class OneDrive(Connector):
             answer = download(source.fetcher, answer.headers.get("location", ""))
         if len(answer.data) > LARGEST_FILE:
             raise Permanent(f"it is larger than {LARGEST_FILE:,} bytes", code="too_large")
-        refuse_page(answer.data, proven=file.size in (-1, len(answer.data)))
+        if file.size not in (-1, len(answer.data)):
+            refuse_page(answer.data)
         return Blob(answer.data, file.mime or None, item.title, item.url)
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
