@@ -6,6 +6,7 @@ trouble that three tries do not end, are the caller's (Transient with `rate_limi
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,10 @@ MOST_FAILURES = 100
 LONGEST_TROUBLE = 3600.0
 """… and seconds: what fails by not answering takes minutes, and other connections wait"""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
+    re.IGNORECASE | re.DOTALL,
+)
 RATE_LIMITED = "rate_limited"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
@@ -212,6 +217,17 @@ def led_away(base_url: str, answer: EndpointAnswer, *, within: bool = True) -> T
     )
 
 
+def refuse_page(data: bytes) -> None:
+    """Raises Transient for a web page that nothing proves to be what was asked for: something on
+    the way, or where a redirect led, wants a person to sign in."""
+    if PAGE.match(data):
+        raise Transient(
+            "a web page came in place of the content, as a proxy or a network sends it that wants"
+            " someone to sign in; let this machine reach the provider without that",
+            code=PROVIDER_UNAVAILABLE,
+        )
+
+
 def as_json(answer: EndpointAnswer) -> Any:
     """The JSON of an answer; anything else counts as a page of a proxy on the way."""
     try:
@@ -248,5 +264,6 @@ __all__ = [
     "behind",
     "field_of",
     "led_away",
+    "refuse_page",
     "rest",
 ]

@@ -133,7 +133,6 @@ def reconsider(
 ) -> str | None:
     """Let in what the filter refused, or could not decide, and now admits, of up to `limit` things
     behind the id `after`.
-
     Returns the id to go on behind, None at the end. What `outside` returned of them was asked.
     """
     rows = rows_outside(tx, claim, after, limit)
@@ -160,7 +159,6 @@ def _keep_out(tx: Tx, claim: SyncClaim, id: str, ruling: Ruling) -> None:
 
 def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, limit: int) -> bool:
     """Keep the newest within documentLimit: let in what waits for room, up to `limit` things.
-
     Newer things take the place of older ones, if the provider tells times. What the filter does
     not admit any more, as far as that is known, waits for room no longer. Whether any moved.
     """
@@ -203,8 +201,7 @@ class _Same:
     """
 
     def __init__(self, tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
-        self._tx = tx
-        self._claim = claim
+        self._tx, self._claim = tx, claim
         self._seen: list[str] = []
         self._counted: set[str] = set()
         ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
@@ -337,7 +334,7 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: SyncCo
     row = row_of(tx, claim, item.formerly) if item.formerly is not None else None
     if row is not None:
         # Under its new id; whatever was known under that one gives way.
-        _remove(tx, claim, [item.id], counts)
+        _remove(tx, claim, [item.id], counts, forget=True)
         tx.execute(
             "update items set id = %s where connection_id = %s and id = %s",
             (item.id, claim.connection.id, item.formerly),
@@ -544,12 +541,20 @@ def _apply_folder(tx: Tx, connection: ConnectionId, folder: Folder) -> None:
     )
 
 
-def _remove(tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: SyncCounts) -> None:
+def _remove(
+    tx: Tx, claim: SyncClaim, ids: Sequence[str], counts: SyncCounts, *, forget: bool = False
+) -> None:
+    """Unless `forget`, what a user deleted here is kept in mind: it stays away if it comes back."""
     _lock(tx, claim, ids)
     rows = tx.execute(
-        "delete from items where connection_id = %s and id = any(%s) returning document_id",
-        (claim.connection.id, list(ids)),
+        "delete from items where connection_id = %s and id = any(%s)"
+        " and (verdict <> %s or document_id is not null or %s) returning document_id",
+        (claim.connection.id, list(ids), DOCUMENT, forget),
     ).fetchall()
+    tx.execute(
+        "update items set missing_at = now() where connection_id = %s and id = any(%s)",
+        (claim.connection.id, list(ids)),
+    )
     gone = [row["document_id"] for row in rows if row["document_id"] is not None]
     documents.drop(tx, claim.connection.org_id, gone)
     counts.remove(gone)
@@ -584,15 +589,11 @@ def _evict(tx: Tx, claim: SyncClaim, rows: Sequence[Mapping[str, Any]], counts: 
         " and document_id is not null",
         (claim.connection.id, ids),
     ).fetchall()
+    left = [row["id"] for row in rows]
     tx.execute(
         "update items set verdict = %s, detail = %s, document_id = null"
         " where connection_id = %s and id = any(%s)",
-        (
-            OVER_LIMIT,
-            "documentLimit is reached by newer ones",
-            claim.connection.id,
-            [row["id"] for row in rows],
-        ),
+        (OVER_LIMIT, "documentLimit is reached by newer ones", claim.connection.id, left),
     )
     gone = [row["document_id"] for row in rows]
     documents.drop(tx, claim.connection.org_id, gone)

@@ -203,9 +203,11 @@ def remembered(
     after: str | None = None,
     limit: int = 1000,
 ) -> list[Remembered]:
-    """What is known, by id, `limit` at a time from `after` on."""
+    """What is known, by id, `limit` at a time from `after` on; but for what is gone at the provider
+    and only kept so that it stays away."""
     rows = tx.execute(
         "select * from items where connection_id = %(connection)s"
+        " and (verdict <> 'document' or document_id is not null or missing_at is null)"
         " and (%(ids)s::text[] is null or id = any(%(ids)s::text[]))"
         " and (%(branch)s::text is null or branch = %(branch)s)"
         " and (%(after)s::text is null or id > %(after)s) order by id limit %(limit)s",

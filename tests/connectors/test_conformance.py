@@ -77,6 +77,8 @@ EXEMPT: dict[tuple[str, str], str] = {
         " answers are the largest",
     ),
     ("folder", "away"): "a folder cannot redirect",
+    ("folder", "page"): "nothing stands between a folder and us",
+    ("web-crawler", "page"): "pages are what it brings; its own tests tell those of a hotel apart",
     ("web-crawler", "away"): "a site may lead elsewhere; its own tests follow redirects",
     ("cabinet", "many"): "it stands for no real provider",
     ("cabinet", "lost"): "it stands for no real provider",
@@ -535,6 +537,21 @@ def test_6_rename_keeps_the_document_and_embeds_nothing(world: World) -> None:
     assert same or after["chunks"]["embedded"] == 0
 
 
+@every("world", conforming("rename", by_day=("github", "s3")), indirect=True)
+def test_6_a_rename_to_the_name_of_what_was_deleted_here_keeps_the_document(world: World) -> None:
+    world.connect()
+    world.sync()
+    before = world.get("n2")
+    gone = world.http.delete(f"/v3/documents/{world.get('n1')['id']}")
+    assert gone.status_code < 300
+    world.peer.remove("n1")
+    world.sync()
+    world.peer.rename("n2", "n1")
+    world.sync()
+    world.agrees()
+    assert world.get("n1")["id"] == before["id"]
+
+
 @every("world", conforming("revoked"), indirect=True)
 def test_10_revoked_deletes_nothing_and_asks_again(world: World) -> None:
     world.connect()
@@ -617,6 +634,28 @@ def test_17_a_redirect_to_a_sign_in_page_is_soon_over(world: World) -> None:
     world.peer.proxy.behave()
     world.sync()
     world.agrees()
+
+
+SIGN_IN = b"""\r\n<!-- All rights reserved. -->
+<!DOCTYPE html><html><title>Sign in</title><body>Whoever you are, sign in to the hotel."""
+
+
+@every("world", conforming("page"), indirect=True)
+def test_17_a_page_in_place_of_content_is_never_taken(world: World) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    page = {"Content-Type": "text/html; charset=utf-8"}
+    world.peer.proxy.on(".", status=200, headers=page, body=SIGN_IN, times=None)
+    drain(world.app)
+    waiting = {document["status"] for document in world.documents().values()}
+    taken = world.finds("hotel")
+    world.peer.proxy.behave()
+    world.sync()
+    assert waiting == {"queued"}
+    assert not taken
+    world.agrees()
+    assert world.finds("zebra1")
 
 
 @every("world", conforming("limit"), indirect=True)

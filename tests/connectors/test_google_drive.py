@@ -580,6 +580,34 @@ def test_a_drive_that_is_left_while_the_cursor_is_lost_goes_too(drive: FakeDrive
     assert source.items == {}
 
 
+@pytest.mark.parametrize("lost", ["the drive", "the cursor"])
+def test_a_shared_drive_that_was_back_for_a_moment_is_not_forgotten(
+    drive: FakeDrive, connect: Connect, lost: str
+):
+    team = drive.shared_drive("Team")
+    doc = drive.doc("Plan", "text", team)
+    source = connect()
+    sync(source)
+    if lost == "the drive":
+        drive.leave(team)
+        drive.refuse("GET /drive/v3/files", 500, "backendError", times=3)
+        with pytest.raises(Transient):
+            sync(source)
+        drive.join(team)
+    else:
+        source.cursor = None
+    drive.refuse(f"startPageToken.*driveId={team}", 500, "backendError", times=3)
+    [trouble] = said(sync(source), Trouble)
+    assert trouble.branch == team
+    assert source.items.keys() == {doc}
+    drive.leave(team)
+    sync(source)
+
+    assert source.items == {}
+    assert source.cursor is not None
+    assert source.cursor["lost"] == []
+
+
 @pytest.mark.parametrize(
     ("status", "reason"), [(500, "backendError"), (403, "teamDriveMembershipRequired")]
 )
@@ -1240,6 +1268,27 @@ def test_files_come_byte_by_byte(drive: FakeDrive, connect: Connect):
         data, "application/octet-stream", "x.bin", source.rows[plain].url
     )
     assert read(source, drawing).mime == "application/pdf"
+
+
+def test_a_page_is_taken_only_for_a_file_that_is_one(drive: FakeDrive, connect: Connect):  # [17]
+    page = b"<!DOCTYPE html><html><body>please sign in</body></html>"
+    kept = drive.file("kept.html", page, "text/html")
+    exported = drive.doc("exported", page.decode())
+    hidden = [drive.file("a.pdf", b"%PDF-1.7", "application/pdf"), drive.doc("b", "words")]
+    with Proxy(drive.url) as proxy:
+        source = connect(proxy.url)
+        sync(source)
+
+        assert read(source, kept).data == page
+        assert read(source, exported).data == page
+        html = {"Content-Type": "text/html; charset=utf-8"}
+        proxy.on("GET", status=200, headers=html, body=page, times=None)
+        for id in hidden:
+            with pytest.raises(Transient, match="a web page came") as caught:
+                read(source, id)
+            assert caught.value.code == "provider_unavailable"
+        proxy.behave()
+        assert read(source, hidden[0]).data == b"%PDF-1.7"
 
 
 def test_a_file_that_is_emptied_is_no_document_until_it_has_content(

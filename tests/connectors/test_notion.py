@@ -1187,6 +1187,23 @@ def test_a_place_of_files_that_is_down_is_tried_again_later(
     assert "words" in read(source, page)
 
 
+def test_a_page_to_sign_in_is_not_taken_for_a_file(notion: FakeNotion, source: MemorySource):
+    web = "<!DOCTYPE html><html><body>Please sign in.</body></html>"
+    page = notion.page("Page", hosted("file", "plan.pdf"), hosted("file", "saved.html"))
+    sync(source, notion)
+    notion.store.page("/plan.pdf", web)
+    notion.store.page("/saved.html", web)
+
+    with pytest.raises(Transient, match="a web page came") as caught:
+        read(source, page)
+
+    assert caught.value.code == "provider_unavailable"
+    notion.store.page("/plan.pdf", "We dig at dawn.", mime="text/plain")
+    told = read(source, page)
+    assert "We dig at dawn." in told
+    assert "Please sign in." in told
+
+
 def test_more_files_than_are_read_are_told(notion: FakeNotion, source: MemorySource):
     names = [f"{at}.txt" for at in range(25)]
     notion.files.update({name: f"text of {name}".encode() for name in names})

@@ -540,6 +540,22 @@ def test_other_selected_folders_are_another_listing(user: User, connect: Connect
     assert local(source) == remote(drive)
 
 
+def test_what_a_listing_tells_in_a_selected_folder_and_then_outside_is_gone(
+    graph: FakeGraph, user: User, connect: Connect
+):
+    docs, other = user.drive.folder("Docs"), user.drive.folder("Other")
+    kept = user.drive.file("kept.txt", into=docs)
+    moved = user.drive.file("moved.txt", into=docs)
+    source = connect(user, syncScope="selected", folders=docs.id)
+    source.sync()
+    user.drive.move(moved, other)
+    graph.page, source.cursor = 1, None  # the first page with it tells where it was
+
+    source.sync(at=NOW + timedelta(hours=1))
+
+    assert source.items.keys() == {kept.id}
+
+
 def test_a_selected_folder_that_is_not_there_is_told(user: User, connect: Connect):
     drive = user.drive
     docs = drive.folder("Docs")
@@ -801,13 +817,17 @@ def test_what_is_unshared_is_gone_once_that_is_certain(
     source.sync()
     target.readers.clear()
 
-    [missing] = only(source.sync(), Missing)
+    [missing] = only(source.sync(), Missing if what == "folder" else Verdict)
     still_there = len(source.items)
+    source.sync()
+    ended = list(source.items)
+    target.readers.add("ann")
     source.sync()
 
     assert "not shared" in missing.detail
     assert still_there == 2
-    assert list(source.items) == [kept.id]
+    assert ended == [kept.id]
+    assert len(source.items) == 2
 
 
 def test_a_thing_in_a_shared_folder_that_is_missed_once_stays(
@@ -1553,6 +1573,24 @@ def test_content_may_lead_on_to_another_place(graph: FakeGraph, ann: User, conne
         graph.refuse(302, at="/content", Location=location)
         with pytest.raises((Transient, Permanent)):
             CONNECTOR.fetch(source, source.rows[file.id])
+
+
+def test_a_page_to_sign_in_where_content_should_be_is_not_taken(
+    graph: FakeGraph, ann: User, connect: Connect
+):
+    page = b"\r\n<!-- Copyright -->\r\n<!DOCTYPE html>\r\n<html><body>Sign in</body></html>"
+    file = ann.drive.file("a.html", page + b" to what?")
+    source = connect(ann)
+    source.sync()
+    graph.store.redirect("/first", "/sign-in")
+    graph.store.page("/sign-in", page)
+    graph.refuse(302, at="/content", Location=graph.store.url("/first"))
+
+    with pytest.raises(Transient, match="a web page came") as caught:
+        content(source, file.name)
+
+    assert caught.value.code == "provider_unavailable"
+    assert content(source, file.name).data == file.content
 
 
 def test_content_that_vanished_is_not_there(graph: FakeGraph, ann: User, connect: Connect):

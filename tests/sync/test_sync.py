@@ -389,6 +389,28 @@ def test_what_a_user_deleted_stays_away(
     assert verdicts(app, connection) == {"deleted": 1, "document": 1}
 
 
+@pytest.mark.parametrize("mode", ["listing", "feed"])
+def test_what_a_user_deleted_stays_away_though_it_left_and_came_back(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection], mode: str
+) -> None:
+    """As from the trash, or with a folder that is taken out of the selection and chosen again."""
+    shelf.put("a", "First.")
+    shelf.put("b", "Second.")
+    connection = sync(app, connect(mode=mode))
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [found_one(app, connection, "Thing a")])
+    shelf.take("a")
+    connection = sync(app, connection)
+    with app.db.begin() as tx:
+        left = [row.id for row in items.remembered(tx, connection.id)]
+    shelf.put("a", "First, restored.")
+    connection = sync(app, connection)
+
+    assert left == ["b"], "connectors need not look for it"
+    assert sorted(found(app, connection)) == ["Thing b"]
+    assert verdicts(app, connection) == {"deleted": 1, "document": 1}
+
+
 def test_the_filter_keeps_out_with_the_pattern_and_lets_in_when_it_opens(
     app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:

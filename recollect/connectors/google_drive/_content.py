@@ -1,11 +1,12 @@
 """What comes of a file: an item or why it is not one, its bytes, or what Google exports it as."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from recollect.connectors._json import as_time
-from recollect.connectors.api import Api
+from recollect.connectors.api import Api, refuse_page
 from recollect.connectors.base import Item, Verdict
 from recollect.connectors.google_drive._files import (
     GOOGLE,
@@ -33,6 +34,7 @@ EXPORTS: Mapping[str, Sequence[str]] = {
 """What Google's own kinds are fetched as, the best first."""
 NEXT_FORMAT = frozenset({"export_too_large", "not_downloadable", "http_400"})
 """codes of refusals that another format may not meet with"""
+MD5 = re.compile(r"[0-9a-f]{32}")
 PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
 # No part goes over what begins the next match, so that a text of beginnings stays linear.
 PICTURE = re.compile(rb"!\[([^\[\]\n]*+)\](?:\[[^\[\]\n]*+\]|\(data:[^()\s]*+\))")
@@ -103,11 +105,18 @@ def _got(
     headers: Mapping[str, str],
 ) -> bytes:
     try:
-        return api.call("GET", path, params=params, headers=headers).data
+        answer = api.call("GET", path, params=params, headers=headers)
     except Permanent as error:
         if error.code == "http_404":
             raise NotFoundError(f"{item.title} is not there any more") from error
         raise Permanent(f"{item.title}: {error}", code=error.code) from error
+    if MD5.fullmatch(item.version or ""):
+        known = hashlib.md5(answer.data, usedforsecurity=False).hexdigest() == item.version
+    else:
+        known = "html" not in answer.headers.get("content-type", "")
+    if not known:
+        refuse_page(answer.data)
+    return answer.data
 
 
 def _without_pictures(data: bytes, form: str) -> bytes:

@@ -46,7 +46,8 @@ class State:
     user: Feed
     drives: dict[str, Feed] = field(default_factory=dict[str, Feed])
     lost: list[str] = field(default_factory=list[str])
-    """shared drives that are gone, but not all of their documents yet"""
+    """shared drives that are gone, but not all of their documents yet, or that are back and could
+    not be read so far"""
     listing: UnderWay | None = None
     last: str | None = None
     """the shared drive at which a sync ended, because one after the other failed"""

@@ -91,7 +91,7 @@ class Pass:
     def run(self) -> Iterator[Change]:
         scope = "full" if self._selected is None else ",".join(sorted(self._selected))
         found = drives_of(self._api)
-        self._state = self._known or self._anew(scope, found)
+        self._state = self._known or self._anew(scope)
         if self._state.scope != scope:
             # Other folders: what is in scope is only known after listing everything again.
             self._state.scope, self._state.listing = scope, None
@@ -111,11 +111,11 @@ class Pass:
                 feed.listed = min(feed.listed, soon)
         yield self._checkpoint()
 
-    def _anew(self, scope: str, found: Mapping[str, str]) -> State:
+    def _anew(self, scope: str) -> State:
         """Without a cursor, only what is remembered tells which shared drives there were."""
         user = Feed(start_of(self._api, USER))
         branches = {row.branch for row in self._source.remembered()}
-        return State(scope, user, lost=sorted(branches - {USER} - found.keys()))
+        return State(scope, user, lost=sorted(branches - {USER}))
 
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(asdict(self._state))
@@ -158,8 +158,7 @@ class Pass:
         state = self._state
         for drive in [drive for drive in state.drives if drive not in found]:
             yield from self._guarded(drive, self._look_for(drive))
-        state.lost = [drive for drive in state.lost if drive not in found]
-        if state.lost:
+        if not found.keys() >= {*state.lost}:
             # What is shared with the account itself is found there before the rest is taken away.
             state.user.listed = None
         for drive, name in found.items():
@@ -174,6 +173,7 @@ class Pass:
 
     def _begin(self, drive: str) -> Iterator[Change]:
         self._state.drives[drive] = Feed(start_of(self._api, drive))
+        self._state.lost = [lost for lost in self._state.lost if lost != drive]
         yield self._checkpoint()
 
     def _look_for(self, drive: str) -> Iterator[Change]:
@@ -190,7 +190,7 @@ class Pass:
         """An empty listing, so that the guard against mass deletion has its say."""
         if self._state.user.listed is None:
             return
-        for drive in list(self._state.lost):
+        for drive in [drive for drive in self._state.lost if drive not in self._failed]:
             yield Listing(drive)
             yield Listed(drive)
             for id in self._folders.below({drive}):

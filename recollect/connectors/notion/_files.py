@@ -4,15 +4,18 @@ below the page that shows it, under the file's name; a file that cannot be read 
 more than a warning.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, refuse_page
 from recollect.connectors.base import Source
 from recollect.errors import Permanent, Transient
 from recollect.fetch import outcome
 from recollect.model import Blob
 
+PAGES = re.compile(r"\.x?html?\Z", re.IGNORECASE)
+"""ends of the names of web pages"""
 MOST = 20
 """files of one page"""
 LARGEST = 50_000_000
@@ -68,6 +71,8 @@ def _text(source: Source, file: Hosted) -> str:
     if not answer.data.strip():
         return ""
     mime = answer.headers.get("content-type", "").partition(";")[0].strip() or None
+    if mime == "text/html" and not PAGES.search(file.name):
+        refuse_page(answer.data)
     return source.read(Blob(answer.data, mime, file.name)).text.strip()
 
 

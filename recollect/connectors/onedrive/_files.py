@@ -138,6 +138,7 @@ def refusal(
     detail: str,
     *,
     extra: Mapping[str, Any] | None = None,
+    confirm: bool = False,
 ) -> Verdict:
     return Verdict(
         file.id,
@@ -145,6 +146,7 @@ def refusal(
         detail,
         extra=extra_of(file) if extra is None else extra,
         branch=branch,
+        confirm=confirm,
         url=file.url or None,
         title=file.name,
     )

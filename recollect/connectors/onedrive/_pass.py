@@ -62,6 +62,7 @@ SHORTCUTS = "shortcuts"
 PLANNED = "planned"
 SHARED_FOLDER = "shared_folder"
 FOLDER_MISSING = "folder_missing"
+NOT_THERE = "It is not there any more, or not shared."
 BIN = "bin"
 """stands for the parent of a folder that was deleted, until all changes are known"""
 PAGE = 500
@@ -187,15 +188,15 @@ class Pass:
         yield Listed(SHORTCUTS)
         self._state.listing, self._state.stale = False, True
         yield self._checkpoint()
-        began = datetime.fromisoformat(self._state.began)
-        self._held = any(
-            row.seen_at < began
-            for branch in (DRIVE, SHORTCUTS)
-            for row in self._source.remembered(branch=branch)
-        )
+        known = (row for at in (DRIVE, SHORTCUTS) for row in self._source.remembered(branch=at))
+        self._held = not all(self._was_told(row) for row in known)
         if not self._held and not self._again:
             self._state.listed = self._state.began
             yield self._checkpoint()
+
+    def _was_told(self, row: Remembered) -> bool:
+        """Whether the whole listing of now had it, or the last one."""
+        return row.seen_at >= datetime.fromisoformat(self._state.began)
 
     # --- pages ---
 
@@ -322,8 +323,9 @@ class Pass:
             self._state.stale = True
         is_document = row is not None and row.document_id is not None
         if place is ItemPlace.OUT:
-            # The end of a whole listing says so of all of them, and minds how many they are.
-            if row is not None and not self._state.listing:
+            # The end of a whole listing says so of them, and minds how many they are; but not of
+            # what it has told as it was before.
+            if row is not None and (not self._state.listing or self._was_told(row)):
                 yield Gone(file.id)
         elif file.target:
             yield self._shortcut(file, row)
@@ -557,7 +559,7 @@ class Pass:
         path = f"{drive_of(file)}/items/{quote(file.target, safe='')}"
         answer = self._api.call("GET", path, params={"$select": FIELDS}, accept=frozenset({404}))
         if answer.status == 404:
-            return Missing(file.id, "It is not there any more, or not shared.", SHORTCUTS)
+            return refusal(file, SHORTCUTS, "broken_shortcut", NOT_THERE, confirm=True)
         found = told_file(as_json(answer))
         here = {"id": file.id, "name": file.name, "parent": file.parent}
         return self._answer(replace(found, **here, drive=file.drive, target=file.target), SHORTCUTS)
@@ -589,8 +591,7 @@ class Pass:
                 raise
         for row in self._source.remembered(branch=shortcut.id):
             if row.id not in found:
-                told = "It is not there any more, or not shared."
-                yield Missing(row.id, told, shortcut.id)
+                yield Missing(row.id, NOT_THERE, shortcut.id)
 
 
 def _is_rooted(folders: Mapping[str, Folder], id: str) -> bool:

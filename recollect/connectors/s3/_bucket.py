@@ -16,7 +16,13 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
 
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, led_away, rest
+from recollect.connectors.api import (
+    PROVIDER_UNAVAILABLE,
+    RATE_LIMITED,
+    led_away,
+    refuse_page,
+    rest,
+)
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import EndpointAnswer, Fetcher, outcome
 
@@ -157,6 +163,8 @@ class S3Bucket:
         """
         answer = self._get(f"/{key}", {}, LARGEST_OBJECT, total=300.0)
         if answer.status == 200:
+            if "etag" not in answer.headers:
+                refuse_page(answer.data)
             return answer.data
         code, _, _ = _error(answer.data)
         if code == "InvalidObjectState":
