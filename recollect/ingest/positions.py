@@ -149,10 +149,10 @@ def _title(line: str) -> str | None:
 def _messages(text: str) -> Sequence[int]:
     """Where the messages of a conversation begin: one that `POST /v4/conversations` wrote, or any
     text with lines such as `user: …`, or with messages in JSON."""
-    for found in (turns(text), _starts(MESSAGE, text), _starts(OBJECT, text)):
-        if len(found) >= FEWEST_MESSAGES:
-            return found
-    return ()
+    found = turns(text) or _starts(MESSAGE, text)
+    if len(found) < FEWEST_MESSAGES and '"role"' in text:
+        found = _starts(OBJECT, text)
+    return found if len(found) >= FEWEST_MESSAGES else ()
 
 
 def _starts(pattern: re.Pattern[str], text: str) -> Sequence[int]:
