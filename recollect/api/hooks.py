@@ -340,11 +340,13 @@ def _keep_pending(app: App, provider: str, secret: str) -> None:
 
 
 def _page(title: str, text: str, status: int = 200) -> Response:
-    """The text as a sentence, without the name of a parameter, which says nothing to a person."""
-    name, colon, rest = text.partition(": ")
-    said = rest if colon and name.isidentifier() else text
-    said = f"{said[:1].upper()}{said[1:].removesuffix('.')}."
-    shown = _PAGE.format(title=html.escape(title), text=html.escape(said))
+    """The text as a sentence. That the state is wrong says nothing to a person; all else is told as
+    it is, since it may begin with the name of a scope."""
+    said = text.removeprefix("state: ")
+    if said != text:
+        said = said[:1].upper() + said[1:]
+    said = html.escape(f"{said.removesuffix('.')}.")
+    shown = _PAGE.format(title=html.escape(title), text=said)
     return HTMLResponse(shown, status, _HEADERS)
 
 
