@@ -133,6 +133,7 @@ def reconsider(
 ) -> str | None:
     """Let in what the filter refused, or could not decide, and now admits, of up to `limit` things
     behind the id `after`.
+
     Returns the id to go on behind, None at the end. What `outside` returned of them was asked.
     """
     rows = rows_outside(tx, claim, after, limit)
@@ -159,6 +160,7 @@ def _keep_out(tx: Tx, claim: SyncClaim, id: str, ruling: Ruling) -> None:
 
 def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, limit: int) -> bool:
     """Keep the newest within documentLimit: let in what waits for room, up to `limit` things.
+
     Newer things take the place of older ones, if the provider tells times. What the filter does
     not admit any more, as far as that is known, waits for room no longer. Whether any moved.
     """
@@ -415,17 +417,18 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: SyncCount
         )
         counts.skipped[DELETED] += 1
         return
-    if row is not None and row["document_id"] is not None and _unconfirmed(claim, verdict, row):
+    document: DocumentId | None = None if row is None else row["document_id"]
+    if row is not None and document and verdict.confirm and not _said_before(claim, row):
         _await_another(tx, claim, verdict.id, verdict.detail)
-    elif verdict.keep and row is not None and row["document_id"] is not None:
+    elif verdict.keep and document is not None:
         tx.execute(
             "update items set seen_at = now(), detail = %s where connection_id = %s and id = %s",
             (verdict.detail, claim.connection.id, verdict.id),
         )
     else:
-        if row is not None and row["document_id"] is not None:
-            documents.drop(tx, claim.connection.org_id, [row["document_id"]])
-            counts.remove([row["document_id"]])
+        if document is not None:
+            documents.drop(tx, claim.connection.org_id, [document])
+            counts.remove([document])
             counts.free += 1
         tx.execute(
             "insert into items (connection_id, id, title, url, extra, branch, verdict, detail,"
@@ -448,11 +451,6 @@ def _apply_verdict(tx: Tx, claim: SyncClaim, verdict: Verdict, counts: SyncCount
         )
     if not said_already(claim, verdict, row):
         count_verdict(verdict, counts)
-
-
-def _unconfirmed(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any]) -> bool:
-    """Whether the document stays until another sync says the same."""
-    return verdict.confirm and not _said_before(claim, row)
 
 
 def _said_before(claim: SyncClaim, row: Mapping[str, Any]) -> bool:
@@ -552,7 +550,8 @@ def _remove(
         (claim.connection.id, list(ids), DOCUMENT, forget),
     ).fetchall()
     tx.execute(
-        "update items set missing_at = now() where connection_id = %s and id = any(%s)",
+        "update items set missing_at = now()"
+        " where connection_id = %s and id = any(%s) and missing_at is null",
         (claim.connection.id, list(ids)),
     )
     gone = [row["document_id"] for row in rows if row["document_id"] is not None]
