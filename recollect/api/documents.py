@@ -340,7 +340,7 @@ async def _end_of(request: Request, app: App, tenant: Tenant, id: str, wait: flo
     document = await _look(request, app, tenant, id)
     if document.status in ENDED:
         return
-    place = events.waits.take(tenant.key or tenant.id)
+    place = events.waits.take(tenant.id, tenant.key or tenant.id)
     try:
         async with events.of(document.id) as told:
             while (await _look(request, app, tenant, document.id)).status not in ENDED:

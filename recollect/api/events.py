@@ -69,7 +69,7 @@ async def stream(
     # Ours are milliseconds; what is none of ours is as good as absent.
     known = re.fullmatch(r"[0-9]{1,15}", last_event_id or "")
     since = int(known[0]) if known else None
-    place = events.streams.take(key.id)
+    place = events.streams.take(key.org.id, key.id)
     source = await events.subscribe()
     told = _told(request, app, events, source, key, tenant, tags, since)
     # Proxies must not collect what should arrive at once.

@@ -124,7 +124,7 @@ async def stream(
     topic = Topic(kind, id or None, Tenant(tenant.id, reach))
     await run_in_threadpool(_check, app, topic)
     events: Events = request.app.state.events
-    place = events.streams.take(key.id)
+    place = events.streams.take(key.org.id, key.id)
     session = request.cookies[COOKIE]
     heartbeat = Heartbeat(app, lambda tx: orgs.signed_in(tx, session))
     if kind == "documents":

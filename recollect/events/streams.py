@@ -38,39 +38,48 @@ Stream = asyncio.Queue[Notice | None]
 
 
 class StreamPlaces:
-    """How many of a kind there may be at once, of one key and in all; for one event loop."""
+    """How many of a kind there may be at once, of one key and in all; for one event loop. An
+    organisation has no more than are left for all others: alone, half of them."""
 
     def __init__(self, what: str, of_a_key: int, most: int) -> None:
         self._what, self._of_a_key, self._most = what, of_a_key, most
-        self._taken = Counter[str]()
+        self._keys = Counter[str]()
+        self._orgs = Counter[str]()
 
-    def take(self, key: str) -> "StreamPlace":
-        """Raises RateLimitError when the key has all of its own, Unavailable when all are taken."""
-        if self._taken[key] >= self._of_a_key:
+    def take(self, org: str, key: str) -> "StreamPlace":
+        """Raises RateLimitError when the key, or the organisation, has all of its own, Unavailable
+        when all are taken."""
+        if self._keys[key] >= self._of_a_key:
             told = f"Too many requests: this key has {self._of_a_key} {self._what}, the most"
             raise RateLimitError(told, FULL)
-        if self._taken.total() >= self._most:
+        left = self._most - self._orgs.total()
+        if not left:
             raise Unavailable(f"all {self._most} {self._what} are taken", after=FULL)
-        self._taken[key] += 1
-        return StreamPlace(self, key)
+        if self._orgs[org] >= left:
+            told = f"Too many requests: this organisation has {self._orgs[org]} {self._what}"
+            raise RateLimitError(f"{told}, and others need the {left} that are left", FULL)
+        self._keys[key] += 1
+        self._orgs[org] += 1
+        return StreamPlace(self, org, key)
 
-    def give_back(self, key: str) -> None:
-        self._taken[key] -= 1
-        if not self._taken[key]:
-            del self._taken[key]
+    def give_back(self, org: str, key: str) -> None:
+        self._keys[key] -= 1
+        self._orgs[org] -= 1
+        self._keys += Counter()  # forgets who has none
+        self._orgs += Counter()
 
 
 class StreamPlace:
     """One of them, until it is left, which may be said twice."""
 
-    def __init__(self, places: StreamPlaces, key: str) -> None:
-        self._places, self._key = places, key
+    def __init__(self, places: StreamPlaces, org: str, key: str) -> None:
+        self._places, self._org, self._key = places, org, key
         self._held = True
 
     def leave(self) -> None:
         if self._held:
             self._held = False
-            self._places.give_back(self._key)
+            self._places.give_back(self._org, self._key)
 
     def __del__(self) -> None:
         self.leave()  # whoever had it was given up before it came to that

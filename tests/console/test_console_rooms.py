@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice, pairwise
 from operator import attrgetter
 from types import SimpleNamespace
@@ -826,7 +827,8 @@ def test_who_is_signed_in_takes_turns_and_has_so_many_streams(app: App, org: Org
             await held.aclose()
             assert (await page).status_code == 200
 
-            streams = [web.state.events.streams.take(made.id) for _ in range(STREAMS_OF_A_KEY)]
+            take = partial(web.state.events.streams.take, org.id, made.id)
+            streams = [take() for _ in range(STREAMS_OF_A_KEY)]
             refused = await http.get("/console/events?of=documents")
             assert (refused.status_code, len(streams)) == (429, STREAMS_OF_A_KEY)
 

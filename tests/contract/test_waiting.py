@@ -144,15 +144,30 @@ def opens(client: httpx.Client, path: str) -> bool:
 
 
 def test_places_are_few_for_a_key_and_bounded_in_all() -> None:
-    places = StreamPlaces("streams", of_a_key=2, most=3)
-    held = [places.take("a"), places.take("a")]
-    with pytest.raises(RateLimitError, match="2 streams"):
-        places.take("a")
-    held.append(places.take("b"))
-    with pytest.raises(Unavailable, match="all 3"):
-        places.take("b")
+    places = StreamPlaces("streams", of_a_key=2, most=4)
+    held = [places.take("one", "a"), places.take("one", "a")]
+    with pytest.raises(RateLimitError, match="this key has 2 streams"):
+        places.take("one", "a")
+    held.append(places.take("two", "b"))
+    held.append(places.take("three", "c"))
+    with pytest.raises(Unavailable, match="all 4"):
+        places.take("four", "d")
     held[0].leave()
     held[0].leave()
-    held.append(places.take("b"))
+    held.append(places.take("four", "d"))
     with pytest.raises(Unavailable):
-        places.take("c")
+        places.take("five", "e")
+
+
+def test_an_organisation_of_many_keys_leaves_places_to_others() -> None:
+    places = StreamPlaces("streams", of_a_key=1, most=8)
+    held = [places.take("greedy", str(key)) for key in range(4)]
+    with pytest.raises(RateLimitError, match="this organisation has 4 streams"):
+        places.take("greedy", "further")
+    held += [places.take("second", f"second {key}") for key in range(2)]
+    with pytest.raises(RateLimitError, match="others need the 2 that are left"):
+        places.take("second", "further")
+    held.append(places.take("third", "third"))
+    held[0].leave()
+    held[1].leave()
+    held.append(places.take("greedy", "further"))
