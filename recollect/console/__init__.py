@@ -16,6 +16,7 @@ from recollect.console import (
     _assistants,
     _audit,
     _beginning,
+    _connecting,
     _connections,
     _documents,
     _editing,
@@ -42,10 +43,9 @@ from recollect.console._room import SignedInPage
 from recollect.errors import NotFoundError
 
 PARTS = (
-    _live, _connections, _picking, _seen, _filters, _webhooks, _keys, _audit, _settings,
-    _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
-    _memories, _tags, _beginning, _applying, _handbook, _questions,
-    _assistants, _versions,
+    _live, _connecting, _connections, _picking, _seen, _filters, _webhooks, _keys, _audit,
+    _settings, _signing, _overview, _documents, _editing, _reading, _adding, _searching, _asking,
+    _memories, _tags, _beginning, _applying, _handbook, _questions, _assistants, _versions,
 )  # fmt: skip
 
 

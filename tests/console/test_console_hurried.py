@@ -266,6 +266,41 @@ def test_a_link_that_was_used_says_so_and_where_to_go_on(
     assert said.text().endswith("authorize the connection on its page in the console.")
 
 
+def test_who_goes_back_from_authorizing_and_sends_the_form_again_makes_no_second_connection(
+    browse: Callable[..., httpx.Client],
+    app: App,
+    tenant: Tenant,
+    key: str,
+    cabinet: tuple[Cabinet, str],
+):
+    provider, url = cabinet
+    http = browse(key, url)
+
+    def send(**form: str) -> str:
+        answer = http.post(f"{ROOMS}/new/cabinet", data={"tags": "things", **form})
+        return answer.headers["location"]
+
+    first = send()
+    assert send() == first
+    others = [send(tags="things, others"), send(tags="others"), send(limit="5")]
+    assert len({first, *others}) == 4
+    link = one(http.get(first), "main a.button").attributes["href"] or ""
+    agreed = http.get(provider.authorization.consent(link, user="ann@example.com"))
+    assert http.get(agreed.headers["location"]).status_code == 303
+    assert send() not in (first, *others)  # for another account
+
+
+@pytest.mark.parametrize(("account", "says"), [(None, False), ("octo", True)])
+def test_only_who_has_authorized_before_is_told_of_another_account(
+    me: httpx.Client, app: App, tenant: Tenant, account: str | None, says: bool
+):
+    made = authorized(app, tenant, "token") if account else make(app, tenant, "github")
+    shown = one(me.get(f"{ROOMS}/{made.id}?refused=refused"), "[role=alert]").text()
+
+    assert "with fewer rights than needed. Leave everything ticked" in shown
+    assert ("another account" in shown) == says
+
+
 def test_what_another_tab_deleted_is_not_deleted_again(me: httpx.Client, app: App, tenant: Tenant):
     made = add(app, tenant, "a text")
     sent = {"action": "delete", "id": made.id, "after": "/console/documents"}
