@@ -149,8 +149,7 @@ def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[Docume
     """Bytes of the texts that `texts` and `get` read, at most, without reading them."""
     rows = tx.execute(
         "select d.id, coalesce(greatest(case when d.indexed_revision is not null then"
-        "  octet_length(d.text) end, case when d.indexed_revision is distinct from d.revision then"
-        "  octet_length(d.content) end), 0) as size from documents d where "
+        "  octet_length(d.text) end, octet_length(d.content)), 0) as size from documents d where "
         + REACH
         + " and d.id = any(%(ids)s)",
         {**tenancy.bounds(tenant), "ids": list(ids)},
@@ -159,20 +158,20 @@ def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[Docume
 
 
 def texts(
-    tx: Tx, tenant: Tenant, found: Sequence[Document], *, changed: bool = False
+    tx: Tx, tenant: Tenant, found: Sequence[Document], *, newest: bool = False
 ) -> dict[DocumentId, str | None]:
-    """The published texts of documents that were found before; `changed`: also of those that
-    changed since."""
+    """The published texts of documents that were found before, unless they changed since; `newest`:
+    the newest that were accepted, of all of them."""
     rows = tx.execute(
-        "select d.id" + TEXT + " from unnest(%(ids)s::text[], %(times)s::timestamptz[])"
-        " as f (id, updated_at) join documents d on d.id = f.id"
-        "  and (%(changed)s or d.updated_at = f.updated_at)"
+        "select d.id" + (NEWEST if newest else TEXT) + " from"
+        " unnest(%(ids)s::text[], %(times)s::timestamptz[]) as f (id, updated_at)"
+        " join documents d on d.id = f.id and (%(newest)s or d.updated_at = f.updated_at)"
         " where " + REACH,
         {
             **tenancy.bounds(tenant),
             "ids": [one.id for one in found],
             "times": [one.updated_at for one in found],
-            "changed": changed,
+            "newest": newest,
         },
     )
     return {DocumentId(row["id"]): row["text"] for row in rows}

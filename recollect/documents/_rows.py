@@ -50,13 +50,15 @@ TEXT = (
     " when d.blob is null and d.url is null then d.content end as text"
 )
 """the text that searches find, or what was accepted before there is one"""
+_GIVEN = "d.blob is null and d.url is null and d.content is not null"
 NEWEST = (
-    ", case when d.blob is null and d.url is null and d.content is not null"
-    "  and d.indexed_revision is distinct from d.revision then d.content"
-    " when d.indexed_revision is not null then d.text end as text"
+    ", case when " + _GIVEN + " and d.indexed_revision is distinct from d.revision then d.content"
+    " when d.indexed_revision is not null then d.text || case when " + _GIVEN + " then"
+    r"  replace(substr(d.content, length(rtrim(d.content, E' \t\r\n')) + 1), E'\r', '')"
+    "  else '' end end as text"
 )
-"""the newest text that is known: one that was accepted counts at once, so that who reads, edits and
-writes back in a row loses nothing"""
+"""the newest text that is known: one that was accepted counts at once, and is shown with the line
+breaks at its end, so that who reads, edits and writes back in a row loses nothing"""
 ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
 _SUFFIX = re.compile(r"(?<=.)\.(?=[0-9]*[a-z])[a-z0-9]{1,10}$", re.IGNORECASE | re.ASCII)
