@@ -207,7 +207,9 @@ def find(
         page = app.db.read(lambda tx: documents.find(tx, tenant, query))
         found = page.items
         if body.include_content:
-            found = with_texts(app, tenant, found, holding, "includeContent", warnings)
+            # As GET does: programs that keep files here read them by lists, edit and write back.
+            named = "includeContent"
+            found = with_texts(app, tenant, found, holding, named, warnings, newest=True)
         words = app.config.status_words
         return holding.answer(
             DocumentList(

@@ -110,13 +110,16 @@ def with_texts(
     holding: Holding,
     field: str,
     warnings: list[str],
+    *,
+    newest: bool = False,
 ) -> list[Document]:
-    """The documents with the newest texts that were accepted, as far as those go into one answer;
-    what is left out of the `field` is added to the `warnings`."""
+    """The documents with their published texts, or the `newest` that were accepted, as far as those
+    go into one answer; what is left out of the `field` is added to the `warnings`."""
     fits, size = app.db.read(lambda tx: fitting(tx, tenant, [one.id for one in found]))
     holding.take(size)
+    # One whose text is published meanwhile has a text, and not none.
     wanted = [one for one in found if one.id in fits]
-    texts = app.db.read(lambda tx: documents.texts(tx, tenant, wanted, newest=True))
+    texts = app.db.read(lambda tx: documents.texts(tx, tenant, wanted, changed=True, newest=newest))
     if len(fits) < len(found):
         warnings.append(left_out(field, len(found) - len(fits)))
     return [replace(one, text=texts.get(one.id)) for one in found]

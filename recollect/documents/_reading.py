@@ -158,20 +158,25 @@ def text_sizes(tx: Tx, tenant: Tenant, ids: Sequence[DocumentId]) -> dict[Docume
 
 
 def texts(
-    tx: Tx, tenant: Tenant, found: Sequence[Document], *, newest: bool = False
+    tx: Tx,
+    tenant: Tenant,
+    found: Sequence[Document],
+    *,
+    changed: bool = False,
+    newest: bool = False,
 ) -> dict[DocumentId, str | None]:
-    """The published texts of documents that were found before, unless they changed since; `newest`:
-    the newest that were accepted, of all of them."""
+    """The published texts, or the `newest` that were accepted, of documents that were found before;
+    `changed`: also of those that changed since."""
     rows = tx.execute(
         "select d.id" + (NEWEST if newest else TEXT) + " from"
         " unnest(%(ids)s::text[], %(times)s::timestamptz[]) as f (id, updated_at)"
-        " join documents d on d.id = f.id and (%(newest)s or d.updated_at = f.updated_at)"
+        " join documents d on d.id = f.id and (%(changed)s or d.updated_at = f.updated_at)"
         " where " + REACH,
         {
             **tenancy.bounds(tenant),
             "ids": [one.id for one in found],
             "times": [one.updated_at for one in found],
-            "newest": newest,
+            "changed": changed,
         },
     )
     return {DocumentId(row["id"]): row["text"] for row in rows}

@@ -528,6 +528,41 @@ class TestUpdate:
         assert get(client, id)["content"] == "new"
         assert get(client, id)["latestRevision"] == 2
 
+    def test_who_appends_to_what_a_list_shows_loses_nothing(self, client: httpx.Client, app: App):
+        id = add(client, "line 0\n", filepath="/log.txt")
+        for n in range(1, 7):
+            [shown] = listed(client, filepath="/log.txt", includeContent=True)
+            content = f"{shown['content']}line {n}\n"
+            assert client.patch(f"/v3/documents/{id}", json={"content": content}).is_success
+            if n in (3, 4):
+                drain(app)
+        text = "".join(f"line {n}\n" for n in range(7))
+        for _ in range(2):
+            [shown] = listed(client, filepath="/log.txt", includeContent=True)
+            assert (get(client, id)["content"], shown["content"]) == (text, text)
+            drain(app)
+        [hit] = found(client, "line", includeFullDocs=True)
+        assert hit["content"] == text.rstrip()
+
+    @pytest.mark.parametrize(
+        ("given", "shown"),
+        [
+            ("a\r\nb\r\n", "a\nb\n"),
+            ("\n\n  a  \nb \t\n\n\n", "  a\nb \t\n\n\n"),
+            ("a\nb", "a\nb"),
+            ("<html><body><p>a <b>b</b></p></body></html>\n", "a **b**\n"),
+        ],
+    )
+    def test_a_text_is_shown_with_what_ends_it(
+        self, client: httpx.Client, app: App, given: str, shown: str
+    ):
+        id = add(client, given)
+        assert get(client, id)["content"] == given
+        drain(app)
+        assert get(client, id)["content"] == shown
+        assert client.patch(f"/v3/documents/{id}", json={"content": given}).is_success
+        assert get(client, id)["latestRevision"] == 1, "nothing was changed"
+
     def test_labels_change(self, client: httpx.Client):
         id = add(client, customId="old", containerTag="a")
         client.patch(

@@ -53,7 +53,12 @@ async def main() -> None:
     files = set((await told("find / -type f", second)).split()) - {"/"}
     kept = {"/kept/heron.md", "/kept/deep/ä.md", "/heron.md", "/notes2.md"}
     assert files == {*kept, "/profile.md"}, files
-    assert "The heron fishes at noon.\nIt flies." in await told("cat /heron.md", second)
+    assert await told("cat /heron.md", second) == "The heron fishes at noon.\nIt flies.\n"
+    forgetful = await create_bash(api_key=KEY, base_url=URL, container_tag=TAG, cache_ttl_ms=0)
+    for n in range(8):
+        await told(f"echo line {n} >> /log.md", forgetful.bash)
+    appended = "".join(f"line {n}\n" for n in range(8))
+    assert await told("cat /log.md; rm /log.md", forgetful.bash) == appended
     await told("rm -r /kept /heron.md", second)
     listed = http.post("/v3/documents/list", json={"containerTags": [TAG]}).json()["memories"]
     assert [one["filepath"] for one in listed] == ["/notes2.md"], listed

@@ -8,6 +8,7 @@ import { promisify } from "node:util";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { UnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { createBash } from "@supermemory/bash";
 import { supermemoryTools, withSupermemory } from "@supermemory/tools/ai-sdk";
 import { createClaudeMemoryTool } from "@supermemory/tools/claude-memory";
 import { withSupermemory as withMastra } from "@supermemory/tools/mastra";
@@ -370,6 +371,36 @@ const scenarios = {
     assert.match(await does({ command: "view", path: "/memories" }), /- old\//);
     await does({ command: "delete", path: new_path });
     assert.match(await does({ command: "view", path: "/memories" }), /empty/);
+  },
+
+  async shell() {
+    const containerTag = "npm-shell";
+    const session = (more) => createBash({ apiKey, baseURL: baseUrl, containerTag, ...more });
+    const told = async ({ bash }, command) => {
+      const { stdout, stderr, exitCode } = await bash.exec(command);
+      assert.equal(exitCode, 0, `${command}: ${stderr}`);
+      return stdout;
+    };
+    const first = await session();
+    await told(first, "mkdir -p /notes/deep; echo 'The heron fishes at dawn.' > /notes/heron.md");
+    await told(first, "printf 'Deep water.' > '/notes/deep/ä (1).md'; sed -i s/dawn/noon/ /notes/heron.md");
+    await told(first, "cp -r /notes /copy; mv /copy /kept; mv /kept/heron.md /heron.md");
+    await settled(containerTag, 4);
+    for (const where of ["", " /notes/", " /notes/heron.md"]) {
+      const found = await told(first, `sgrep heron${where}`);
+      assert.ok(found.includes("/notes/heron.md:The heron fishes at noon."), found);
+    }
+
+    // What a session reads is what was written last, whether it is indexed or not.
+    const forgetful = await session({ cacheTtlMs: 0, eagerContent: false });
+    const lines = "for n in 1 2 3 4 5 6 7 8; do echo line $n >> /log.md; done; cat /log.md";
+    const appended = [1, 2, 3, 4, 5, 6, 7, 8].map((n) => `line ${n}\n`).join("");
+    assert.equal(await told(forgetful, lines), appended);
+    const later = await session();
+    assert.equal(await told(later, "cat /log.md /heron.md"), `${appended}The heron fishes at noon.\n`);
+    await told(later, "rm -r /notes /kept; rm /log.md");
+    const { memories } = await client.documents.list({ containerTags: [containerTag] });
+    assert.deepEqual(memories.map(({ filepath }) => filepath), ["/heron.md"]);
   },
 
   async command_line() {
