@@ -369,6 +369,17 @@ def test_30_a_selection_without_anything_takes_everything_away_only_after_a_seco
     assert world.run()["removed"] == 3
 
 
+@every("world", ["google-drive", "onedrive"], indirect=True)
+def test_the_whole_drive_is_no_folder_that_could_be_selected(world: World) -> None:
+    world.connect()
+    metadata = {"syncScope": "selected", "folders": "root"}
+    answer = world.http.patch(f"/v3/connections/{world.id}", json={"metadata": metadata})
+
+    assert answer.status_code == 400
+    assert "set metadata.syncScope to 'full'" in answer.text
+    assert "folders" not in world.connection()["metadata"]
+
+
 @every("world", conforming("change"), indirect=True)
 def test_4_changes_are_found_on_schedule_and_cost_only_themselves(world: World) -> None:
     world.connect()
