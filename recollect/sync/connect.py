@@ -174,14 +174,14 @@ def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> Connecti
         kept = {
             name: value
             for name, value in _known(app, found).items()
-            if name in connector.secrets or not _may_be_given(value)
+            if name in connector.secrets or not may_be_given(value)
         }
         shown, secrets = _metadata(app, connector, {**kept, **changed.metadata})
         sealed = seal_secrets(app, found.id, secrets)
     return ConnectionChange(changed.tags, changed.limit, shown, sealed, changed.paused)
 
 
-def _may_be_given(value: object) -> bool:
+def may_be_given(value: object) -> bool:
     """Whether a caller may send it; what was picked comes by a door of its own."""
     many: list[object] = cast("list[object]", value) if isinstance(value, list) else []
     return isinstance(value, (str, int, float)) or (
