@@ -47,7 +47,7 @@ def refused_alone(api: Api, error: Reauthorize) -> Permanent:
 
 def denial_of(codes: frozenset[str], message: str) -> Permanent:
     """What a 403 means that no other rule knows."""
-    plain = codes == {"accessDenied"} and POLICY.search(message) is None
+    plain = codes == frozenset({"accessDenied"}) and POLICY.search(message) is None
     return Permanent(f"OneDrive refuses ({message})", code=ACCESS_DENIED if plain else "http_403")
 
 
