@@ -85,7 +85,7 @@ def _create(
 
 
 def _waiting(app: App, tenant: Tenant, key: Key, asked: ConnectionRequest) -> Connection | None:
-    """The same connection that nobody has authorized yet: whoever went back from its link to the
+    """The same connection that nobody has authorized yet: who went back from its link to the
     form, and sends it again, wants that one. Raises as `connect.create`."""
     wanted, _ = connect.unsaved(app, tenant, key.org.plan, asked)
     with app.db.begin() as tx:
