@@ -213,6 +213,7 @@ class Source:
     local: LocalFolders = field(default_factory=LocalFolders)
     connection_id: ConnectionId = ID
     account: str | None = None
+    granted: Sequence[str] = ()
     limit: int = 10_000
     asked: bool = False
     since: datetime = datetime(2026, 1, 1, tzinfo=UTC)

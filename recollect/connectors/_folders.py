@@ -11,6 +11,7 @@ SYNC_SCOPE = "syncScope"
 """key of the metadata: `full`, or `selected` for what is below `folders`"""
 FOLDERS = "folders"
 """key of the metadata: ids of folders, with commas between them"""
+ROOT = "root"
 MOST_SELECTED = 100
 FIELDS = (
     Field(
@@ -37,7 +38,13 @@ def checked(metadata: Mapping[str, Any], read_id: ReadId) -> dict[str, Any]:
         raise BadRequestError(f"metadata.{SYNC_SCOPE}: must be 'full' or 'selected'")
     if FOLDERS not in metadata:
         return dict(metadata)
-    return {**metadata, FOLDERS: ",".join(_ids(metadata[FOLDERS], read_id))}
+    ids = _ids(metadata[FOLDERS], read_id)
+    if ROOT in ids:  # an alias; what is listed names the drive by its id
+        raise BadRequestError(
+            f"metadata.{FOLDERS}: {ROOT!r} is the whole drive; for that, set"
+            f" metadata.{SYNC_SCOPE} to 'full'"
+        )
+    return {**metadata, FOLDERS: ",".join(ids)}
 
 
 def selected(metadata: Mapping[str, Any], read_id: ReadId) -> frozenset[str] | None:

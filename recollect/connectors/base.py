@@ -228,6 +228,11 @@ class Source(Protocol):
         ...
 
     @property
+    def granted(self) -> Sequence[str]:
+        """Scopes of the tokens in use; none where the provider does not say."""
+        ...
+
+    @property
     def limit(self) -> int:
         """`documentLimit`."""
         ...

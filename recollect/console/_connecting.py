@@ -149,7 +149,7 @@ def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> C
     guide = connectors.get(found.provider).guide
     named = _tags_of(tenant, form.get("tags", ""))
     limit = _limit_of(form.get("limit", ""))
-    before = {n: v for n, v in found.metadata.items() if isinstance(v, (str, int, float))}
+    before = {n: v for n, v in found.metadata.items() if connect.may_be_given(v)}
     fields = {field.name for field in guide.fields}
     told = _guides.typed(guide, form)
     same = told == _guides.typed(guide, _guides.as_typed(guide, found.metadata))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from recollect import connectors, encryption
@@ -174,11 +174,19 @@ def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> Connecti
         kept = {
             name: value
             for name, value in _known(app, found).items()
-            if name in connector.secrets or not isinstance(value, (str, int, float))
+            if name in connector.secrets or not may_be_given(value)
         }
         shown, secrets = _metadata(app, connector, {**kept, **changed.metadata})
         sealed = seal_secrets(app, found.id, secrets)
     return ConnectionChange(changed.tags, changed.limit, shown, sealed, changed.paused)
+
+
+def may_be_given(value: object) -> bool:
+    """Whether a caller may send it; what was picked comes by a door of its own."""
+    many: list[object] = cast("list[object]", value) if isinstance(value, list) else []
+    return isinstance(value, (str, int, float)) or (
+        isinstance(value, list) and all(isinstance(one, str) for one in many)
+    )
 
 
 def _known(app: App, found: Connection) -> Mapping[str, Any]:

@@ -191,8 +191,9 @@ def browse(
 def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connection:
     """Change it, and have a sync make it so; raises NotFoundError.
 
-    New metadata means another selection: everything is listed again. Who changes what a connection
-    writes narrows its reach to the own; nothing widens it but tags that are named.
+    New metadata means another selection: everything is listed again, and a sync that runs begins
+    again with it. Who pauses it takes wishes back that wait. Who changes what a connection writes
+    narrows its reach to the own; nothing widens it but tags that are named.
     """
     # Locked first, so that of two that narrow the reach at once the second sees the first.
     tx.execute(
@@ -206,6 +207,8 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         reach = [tag for tag in tenant.tags if reach is None or tag in reach]
     if reach is not None:
         reach = list(dict.fromkeys([*reach, *(change.tags or found.container_tags)]))
+    if again and found.state is ConnectionState.SYNCING:
+        _forget_run(tx, found.id)
     tx.execute(
         "update connections set container_tags = coalesce(%(tags)s, container_tags),"
         " reach = %(reach)s,"
@@ -213,8 +216,12 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         " metadata = coalesce(%(metadata)s, metadata), secrets = coalesce(%(secrets)s, secrets),"
         " cursor = case when %(again)s then null else cursor end,"
         " listings = case when %(again)s then '{}' else listings end,"
+        " troubled = case when %(again)s then '{}' else troubled end,"
+        " began_at = case when %(again)s then null else began_at end,"
         " claims = claims + case when %(again)s then 1 else 0 end,"  # a sync that runs is outdated
         " due_at = case when %(again)s and state = 'syncing' then now() else due_at end,"
+        " wanted_at = case when paused or %(paused)s is not true then wanted_at end,"
+        " wanted_by = case when paused or %(paused)s is not true then wanted_by end,"
         " paused = coalesce(%(paused)s, paused), updated_at = now() where id = %(id)s",
         {
             "id": found.id,
@@ -230,6 +237,21 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     if change.paused is not True:
         want(tx, [found.id], Trigger.MANUAL)
     return get(tx, tenant, found.id)
+
+
+def _forget_run(tx: Tx, id: ConnectionId) -> None:
+    """What the sync that runs found missing, and said, of another selection; what it did to
+    documents stays counted."""
+    tx.execute(
+        "update items i set missing_at = null from connections c where c.id = %s"
+        " and i.connection_id = c.id and i.document_id is not null and i.missing_at >= c.began_at",
+        (id,),
+    )
+    tx.execute(
+        "update sync_runs set trigger = 'manual', unchanged = 0, failed = 0, skipped = '{}',"
+        " notes = '{}', error_code = null where connection_id = %s and status = 'running'",
+        (id,),
+    )
 
 
 def naming(tx: Tx, tenant: Tenant, tag: str) -> list[ConnectionId]:

@@ -111,6 +111,12 @@ class ConnectionSource:
         return self._connection.account
 
     @property
+    def granted(self) -> Sequence[str]:
+        with self._app.db.begin() as tx:
+            sealed = connections.sealed(tx, self._connection.id).tokens
+        return () if sealed is None else open_tokens(self._app, self.connection_id, sealed).scopes
+
+    @property
     def limit(self) -> int:
         return self._connection.document_limit
 

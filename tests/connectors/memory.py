@@ -74,6 +74,7 @@ class MemorySource:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     api_url: str | None = None
     account: str | None = "account-1"
+    granted: Sequence[str] = ()
     limit: int = 10_000
     crawl_delay: float = 0.0
     crawl_concurrency: int = 2

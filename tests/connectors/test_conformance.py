@@ -369,6 +369,35 @@ def test_30_a_selection_without_anything_takes_everything_away_only_after_a_seco
     assert world.run()["removed"] == 3
 
 
+@every("world", ["web-crawler", "folder"], indirect=True)
+@every(("patterns", "left"), [("includePatterns", {"n1"}), ("excludePatterns", {"n0", "n2"})])
+def test_a_list_of_patterns_ends_with_the_metadata_that_no_longer_has_it(
+    world: World, patterns: str, left: set[str]
+) -> None:
+    world.connect()
+    world.sync()
+    shown = world.connection()["metadata"]
+    for given, names in (({patterns: ["*n1*"]}, left), ({}, world.peer.names() - {""})):
+        changed = {**shown, **given}
+        answer = world.http.patch(f"/v3/connections/{world.id}", json={"metadata": changed})
+        world.sync()
+        world.sync()
+
+        assert answer.json()["metadata"] == changed
+        assert set(world.documents()) - {""} == names
+
+
+@every("world", ["google-drive", "onedrive"], indirect=True)
+def test_the_whole_drive_is_no_folder_that_could_be_selected(world: World) -> None:
+    world.connect()
+    metadata = {"syncScope": "selected", "folders": "root"}
+    answer = world.http.patch(f"/v3/connections/{world.id}", json={"metadata": metadata})
+
+    assert answer.status_code == 400
+    assert "set metadata.syncScope to 'full'" in answer.text
+    assert "folders" not in world.connection()["metadata"]
+
+
 @every("world", conforming("change"), indirect=True)
 def test_4_changes_are_found_on_schedule_and_cost_only_themselves(world: World) -> None:
     world.connect()

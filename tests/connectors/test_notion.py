@@ -43,6 +43,7 @@ from recollect.errors import (
 )
 from recollect.extract import Sandbox
 from recollect.fetch import Endpoint, Fetcher
+from recollect.model import Blob, Extracted
 from tests.conftest import LOOPBACK
 from tests.connectors.memory import MemorySource
 from tests.fakes.notion import (
@@ -1154,6 +1155,47 @@ def test_files_are_fetched_while_their_links_are_good(
     assert "We dig at dawn." in read(source, page)
     assert all("authorization" not in sent.headers for sent in notion.store.requests)
     assert "X-Amz" not in str(source.rows)
+
+
+@pytest.mark.parametrize("way", ["markdown", "blocks"])
+def test_links_that_end_while_other_files_are_read_are_asked_for_again(
+    notion: FakeNotion, source: MemorySource, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    notion.knows_markdown = way == "markdown"
+    names = [f"{n}.txt" for n in range(3)]
+    notion.files |= {name: name.encode() for name in names}
+    page = notion.page("Page", para("words"), *(hosted("file", name) for name in names))
+    sync(source, notion)
+    read_at_once = source.read
+
+    def read_slowly(blob: Blob) -> Extracted:
+        if blob.data == b"0.txt":
+            notion.pass_time(minutes=90)
+        return read_at_once(blob)
+
+    monkeypatch.setattr(source, "read", read_slowly)
+    notion.exchanges.clear()
+
+    told = CONNECTOR.fetch(source, source.rows[page.key])
+
+    assert told.text.endswith("## 0.txt\n\n0.txt\n\n## 1.txt\n\n1.txt\n\n## 2.txt\n\n2.txt")
+    assert list(told.warnings) == []
+    assert len(notion.exchanges) == (2 if way == "markdown" else 4), "the page, twice"
+
+
+def test_a_file_that_is_refused_by_any_link_costs_one_more_look_at_the_page(
+    notion: FakeNotion, source: MemorySource
+):
+    names = [f"{n}.txt" for n in range(3)]
+    page = notion.page("Page", para("words"), *(hosted("file", name) for name in names))
+    sync(source, notion)
+    notion.store.fail_next(403, times=9)
+    notion.exchanges.clear()
+
+    told = CONNECTOR.fetch(source, source.rows[page.key])
+
+    assert len(told.warnings) == 3
+    assert len(notion.exchanges) == 2
 
 
 def test_a_file_that_cannot_be_read_costs_a_warning(notion: FakeNotion, source: MemorySource):

@@ -830,6 +830,133 @@ def test_what_is_unshared_is_gone_once_that_is_certain(
     assert len(source.items) == 2
 
 
+@pytest.mark.parametrize("what", ["file", "folder", "drive"])
+def test_what_refuses_the_account_is_gone_once_that_is_certain(
+    graph: FakeGraph, ann: User, bob: User, connect: Connect, what: str
+):
+    graph.denies = True
+    team = bob.drive.folder("Team")
+    file = bob.drive.file("a.txt", into=team)
+    kept = ann.drive.file("mine.txt")
+    targets = {"file": [file], "folder": [team], "drive": [team, bob.drive.file("b.txt")]}[what]
+    for target in targets:
+        ann.drive.shortcut(bob.drive, target)
+    source = connect(ann, shared=True)
+    source.granted = ["https://graph.microsoft.com/files.read.all"]
+    source.sync()
+    before = set(source.items)
+    for _ in range(2):  # once, it is not certain, and what is back begins again
+        for target in targets:
+            target.readers.clear()
+        said = source.sync()
+        assert only(said, Trouble) == []
+        assert all("not shared" in (one.detail or "") for one in only(said, Verdict))
+        assert set(source.items) == before
+        for target in targets:
+            target.readers.add("ann")
+        source.sync()
+
+    for target in targets:
+        target.readers.clear()
+    source.sync()
+    source.sync()
+    ended = list(source.items)
+    refused = {row.verdict for row in source.rows.values() if row.branch == "shortcuts"}
+    for target in targets:
+        target.readers.add("ann")
+    source.sync()
+
+    assert (ended, refused) == ([kept.id], {"no_access"})
+    assert set(source.items) == before
+    assert "no_access" not in {row.verdict for row in source.rows.values()}
+
+
+@pytest.mark.parametrize(
+    ("granted", "code", "message"),
+    [
+        ([], "accessDenied", "Access denied"),
+        (["Files.Read"], "accessDenied", "Access denied"),
+        (["Files.Read.All"], "insufficient_claims", "Continuous access evaluation"),
+        (["Files.Read.All"], "accessDenied", "Due to organizational policies, you cannot"),
+    ],
+    ids=["unknown", "fewer scopes", "conditional access", "policy"],
+)
+def test_what_is_refused_for_another_reason_stays_however_often(
+    graph: FakeGraph,
+    ann: User,
+    bob: User,
+    connect: Connect,
+    granted: list[str],
+    code: str,
+    message: str,
+):
+    team = bob.drive.folder("Team")
+    bob.drive.file("a.txt", into=team)
+    for target in (team, bob.drive.file("b.txt")):
+        ann.drive.shortcut(bob.drive, target)
+    source = connect(ann, shared=True)
+    source.granted = granted
+    source.sync()
+    graph.refuse(403, code, at="/v1.0/drives/", times=99, message=message)
+
+    for _ in range(3):
+        assert len(only(source.sync(), Trouble)) == 2
+        assert len(source.items) == 2
+
+
+def test_a_refused_folder_in_a_shared_one_takes_nothing_along(
+    graph: FakeGraph, ann: User, bob: User, connect: Connect
+):
+    """Though nothing else is in that one."""
+    team = bob.drive.folder("Team")
+    deep = bob.drive.folder("deep", into=team)
+    bob.drive.file("a.txt", into=deep)
+    ann.drive.shortcut(bob.drive, team)
+    source = connect(ann, shared=True)
+    source.granted = ["Files.Read.All"]
+    source.sync()
+    for status in (403, 404):
+        graph.refuse(status, "accessDenied", at=f"/items/{deep.id}/children", times=2)
+        for _ in range(2):
+            [trouble] = only(source.sync(), Trouble)
+            assert trouble.code == f"http_{status}"
+
+    assert len(source.items) == 1
+
+
+def test_an_authorization_that_one_shared_thing_refuses_is_good_for_all_others(
+    graph: FakeGraph, ann: User, bob: User, connect: Connect
+):
+    """Graph answers 401 for some of what is shared with guests."""
+    one, two = (bob.drive.file(name, name) for name in ("a.txt", "b.txt"))
+    for target in (one, two):
+        ann.drive.shortcut(bob.drive, target)
+    source = connect(ann, shared=True)
+    source.access = StillGood(ann.token)
+    source.sync()
+    bob.drive.edit(two, "edited")
+    graph.refuse(401, "accessDenied", at=f"/items/{one.id}", times=99)
+
+    [trouble] = only(source.sync(), Trouble)
+    assert trouble.code == "http_401"
+    assert theirs(source)["b.txt"] == version(two)
+    assert set(theirs(source)) == {"a.txt", "b.txt"}
+    with pytest.raises(Permanent) as refused:
+        content(source, "a.txt")
+    assert refused.value.code == "http_401"
+    graph._refusals.clear()
+    graph.refuse(401, "unauthenticated", at=".", times=99)
+    with pytest.raises(Reauthorize):
+        content(source, "a.txt")
+
+
+class StillGood(Token):
+    """A new one each time the old one is refused, and as good."""
+
+    def token(self, stale: str | None = None) -> str | None:
+        return self.value
+
+
 def test_a_thing_in_a_shared_folder_that_is_missed_once_stays(
     ann: User, bob: User, connect: Connect
 ):
@@ -863,7 +990,7 @@ def test_a_shared_folder_that_fails_keeps_its_documents_and_stops_nothing(
     before = local(source)
     bob.drive.file("b.txt", into=team)
     ann.drive.file("mine.txt")
-    for status, code in ((403, "http_403"), (500, "provider_unavailable")):
+    for status, code in ((403, "access_denied"), (500, "provider_unavailable")):
         graph.refuse(status, "accessDenied", at="/drives/.*/children", times=3)
         [trouble] = only(source.sync(), Trouble)
         graph._refusals.clear()

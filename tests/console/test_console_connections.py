@@ -472,7 +472,9 @@ def test_secrets_go_in_and_are_never_shown_again(me: httpx.Client, app: App, ten
 
 
 def test_saving_what_is_the_same_lists_nothing_anew(me: httpx.Client, app: App, tenant: Tenant):
-    metadata = {"startUrl": "http://127.0.0.1:9/", "team": "ops", "crawlDepth": 3}
+    own = {"team": "ops", "owners": ["ann", "bob"]}
+    narrow = {"crawlDepth": 3, "excludePatterns": ["*/old/*", "*/draft/*"]}
+    metadata = {"startUrl": "http://127.0.0.1:9/", **own, **narrow}
     made = make(app, tenant, metadata=metadata)
     with app.db.begin() as tx:
         tx.execute("update connections set cursor = '{}' where id = %s", (made.id,))
@@ -484,13 +486,14 @@ def test_saving_what_is_the_same_lists_nothing_anew(me: httpx.Client, app: App, 
     same = me.post(f"{ROOMS}/{made.id}/edit", data=form)
     limited = me.post(f"{ROOMS}/{made.id}/edit", data={**form, "limit": "7"})
     kept = get(app, tenant, made.id)
-    me.post(f"{ROOMS}/{made.id}/edit", data={**form, "m.crawlDepth": ""})
+    wide = {"m.crawlDepth": "", "m.excludePatterns": ""}
+    me.post(f"{ROOMS}/{made.id}/edit", data={**form, **wide})
     changed = get(app, tenant, made.id)
 
     assert same.headers["location"].endswith("done=same")
     assert limited.headers["location"].endswith("done=changed")
     assert (kept.document_limit, kept.cursor, kept.metadata) == (7, {}, metadata)
-    assert changed.metadata == {"startUrl": "http://127.0.0.1:9/", "team": "ops"}
+    assert changed.metadata == {"startUrl": "http://127.0.0.1:9/", **own}
     assert changed.cursor is None
 
 

@@ -254,6 +254,8 @@ class FakeGraph:
         """whether `delta` tells of what is in a folder before the folder"""
         self.tells_restored = False
         """whether what is in a restored folder is told of"""
+        self.denies = False
+        """whether 403 is answered of what is not shared with who asks, and not 404"""
         self.direct = False
         """whether content is answered without a redirect"""
         self.wire: list[tuple[str, Any]] = []
@@ -515,7 +517,7 @@ class FakeGraph:
         if thing is None or not thing.is_there:
             return refusal(404, "itemNotFound")
         if foreign and not any(user.name in each.readers for each in [thing, *thing.above]):
-            return refusal(404, "itemNotFound")
+            return refusal(403, "accessDenied") if self.denies else refusal(404, "itemNotFound")
         if self._misnamed(asked):
             return refusal(400, "invalidRequest")
         match rest:

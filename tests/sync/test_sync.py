@@ -60,6 +60,7 @@ from recollect.sync import (
     host_limits,
     item_filter,
     items,
+    runs,
 )
 from recollect.sync import connect as connect_
 from recollect.sync.connections import ConnectionChange, SealedConnection
@@ -737,6 +738,75 @@ def test_any_number_of_wishes_during_a_sync_makes_one_more(
     assert shelf.listed == 2
 
 
+def test_a_change_of_the_selection_during_a_sync_begins_it_again_and_no_other(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(3):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    metadata = {**connection.metadata, "note": "another"}
+
+    def change(_number: int) -> None:
+        shelf.before_checkpoint = lambda _number: None
+        with app.db.begin() as tx:
+            connections.update(tx, tenant, connection.id, ConnectionChange(metadata=metadata))
+
+    shelf.listed, shelf.before_checkpoint = 0, change
+    want(app, connection)
+    syncs.drain(app)
+
+    assert shelf.listed == 2, "what was outdated, and what was wanted"
+    run = again(app, connection).last_run
+    assert run is not None
+    assert (run.trigger, run.unchanged) == (Trigger.MANUAL, 3)
+
+
+def test_a_deletion_that_a_changed_selection_asks_for_is_held_until_another_sync(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    """Also if a sync that ran, and was outdated by it, had found the same missing."""
+    for n in range(50):
+        shelf.put(f"{n:02}", f"Number {n}.")
+    connection = sync(app, connect(mode="listing"))
+    for n in range(30):
+        shelf.take(f"{n:02}")
+    want(app, connection)
+    outdated = take(app)
+    runs.run(app, outdated, threading.Event())
+    change = ConnectionChange(metadata={**connection.metadata, "note": "another"})
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, change)
+    syncs.drain(app)
+    drain(app)
+
+    assert len(found(app, connection)) == 50
+    shown = again(app, connection).last_run
+    assert shown is not None
+    assert (shown.status, shown.removed) == ("partial", 0)
+    sync(app, connection)
+    assert len(found(app, connection)) == 20
+
+
+def test_what_an_outdated_sync_could_not_do_is_not_told_of_the_new_selection(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    shelf.put("a", "First.", branch="left")
+    shelf.put("b", "Second.", branch="right")
+    connection = sync(app, connect(mode="listing"))
+    shelf.broken = {"left"}
+    want(app, connection)
+    runs.run(app, take(app), threading.Event())
+    shelf.broken = set()
+    change = ConnectionChange(metadata={**connection.metadata, "note": "another"})
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, change)
+    syncs.drain(app)
+
+    shown = again(app, connection).last_run
+    assert shown is not None
+    assert (shown.status, shown.failed, shown.unchanged, shown.notes) == ("completed", 0, 2, [])
+
+
 def test_a_wish_during_a_sync_that_fails_is_heeded(
     app: App, shelf: Shelf, connect: Callable[..., Connection]
 ) -> None:
@@ -828,6 +898,22 @@ def test_a_paused_connection_syncs_only_when_told_to(
     with app.db.begin() as tx:
         assert connections.want(tx, [connection.id], Trigger.EVENT) == 0
         assert connections.want(tx, [connection.id], Trigger.MANUAL) == 1
+    assert syncs.drain(app) == 1
+
+
+def test_who_pauses_a_connection_takes_back_the_wish_that_waits(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    """As after a change of the selection by mistake, or while a provider is away."""
+    connection = sync(app, connect())
+    metadata = {**connection.metadata, "mode": "listing"}
+    for change in (ConnectionChange(metadata=metadata), ConnectionChange(paused=True)):
+        with app.db.begin() as tx:
+            connections.update(tx, tenant, connection.id, change)
+    want(app, connection)
+    assert syncs.drain(app) == 0
+    with app.db.begin() as tx:
+        connections.update(tx, tenant, connection.id, ConnectionChange(paused=False))
     assert syncs.drain(app) == 1
 
 

@@ -14,6 +14,7 @@ import hmac
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ from recollect.connectors.base import (
     settings_of,
 )
 from recollect.connectors.notion._blocks import GONE, BlockReader, render
-from recollect.connectors.notion._files import read_files
+from recollect.connectors.notion._files import Hosted, read_files
 from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
 from recollect.connectors.notion._pass import KIND, PER_SECOND, RESTRICTED, Pass
 from recollect.connectors.notion._values import tidy
@@ -157,26 +158,15 @@ class Notion(Connector):
         Notion's own rendering is one call for a page. Where it leaves something out, or does not
         exist, the blocks are read.
         """
-        reader = BlockReader(source.api.call)
-        markdown = _rendered(source.api, item.id)
-        if markdown is not None:
-            text, shown = simplified(markdown), shown_files(markdown)
-        else:
-            try:
-                text = render(reader, item.id)
-            except Permanent as error:
-                if error.code != "no_access":
-                    raise
-                raise NotFoundError("Not found", f"Notion does not find {item.id}") from error
-            shown = reader.shown
-        files, lacking = read_files(source, shown)
+        page = _read(source.api, item.id)
+        files, lacking = read_files(source, page.files, lambda: _read(source.api, item.id).files)
         lines = cast("list[Any]", item.extra.get("lines") or [])
         told = "\n".join(tidy(line) for line in lines)
         return Extracted(
-            "\n\n".join(part for part in (told, text, *files) if part.strip()),
+            "\n\n".join(part for part in (told, page.text, *files) if part.strip()),
             title=item.title,
             kind=KIND,
-            warnings=tuple(dict.fromkeys([*reader.lacking, *lacking])),
+            warnings=tuple(dict.fromkeys([*page.lacking, *lacking])),
         )
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
@@ -230,6 +220,30 @@ class Notion(Connector):
         if isinstance(workspace, str) and tidy(body.get("type")).startswith(CONCERNING):
             return PushResult(status=200, accounts=[_short(workspace)], key=key)
         return PushResult(status=200, key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    text: str
+    files: Sequence[Hosted]
+    """that Notion stores"""
+    lacking: Sequence[str]
+    """sentences about what could not be read"""
+
+
+def _read(api: Api, id: str) -> PageText:
+    """Raises NotFoundError."""
+    markdown = _rendered(api, id)
+    if markdown is not None:
+        return PageText(simplified(markdown), shown_files(markdown), ())
+    reader = BlockReader(api.call)
+    try:
+        text = render(reader, id)
+    except Permanent as error:
+        if error.code != "no_access":
+            raise
+        raise NotFoundError("Not found", f"Notion does not find {id}") from error
+    return PageText(text, reader.shown, reader.lacking)
 
 
 def _rendered(api: Api, id: str) -> str | None:

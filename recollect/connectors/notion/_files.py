@@ -5,7 +5,7 @@ more than a warning.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, refuse_page
@@ -20,6 +20,8 @@ MOST = 20
 """files of one page"""
 LARGEST = 50_000_000
 """bytes, as for an upload"""
+REFUSED = "http_403"
+"""code of what the place of files answers to a link that is no longer good"""
 DOWNLOAD_TIME = 120.0
 """seconds for one file"""
 
@@ -30,17 +32,28 @@ class Hosted:
     url: str
 
 
-def read_files(source: Source, shown: Iterable[Hosted]) -> tuple[list[str], list[str]]:
+def read_files(
+    source: Source, shown: Iterable[Hosted], again: Callable[[], Iterable[Hosted]]
+) -> tuple[list[str], list[str]]:
     """Sections of Markdown, and sentences about what could not be read.
 
-    Raises Transient when the place where files lie does not serve at the moment.
+    `again` gives the same files with new links, if those ended while others were read. Raises what
+    it raises, and Transient when the place where files lie does not serve at the moment.
     """
-    files = list({file.url.partition("?")[0]: file for file in shown}.values())
+    links = _by_place(shown)
+    files = list(links.items())
+    renewed = False
     sections: list[str] = []
     lacking: list[str] = []
-    for file in files[:MOST]:
+    for place, file in files[:MOST]:
         try:
-            text = _text(source, file)
+            try:
+                text = _text(source, links[place])
+            except Permanent as error:
+                if error.code != REFUSED or renewed:
+                    raise
+                renewed, links = True, {**links, **_by_place(again())}
+                text = _text(source, links[place])
         except Permanent as error:
             lacking.append(f"The file {file.name} is missing: {_reason(error)}.")
             continue
@@ -49,6 +62,10 @@ def read_files(source: Source, shown: Iterable[Hosted]) -> tuple[list[str], list
     if len(files) > MOST:
         lacking.append(f"Of {len(files)} files the first {MOST} were read.")
     return sections, lacking
+
+
+def _by_place(files: Iterable[Hosted]) -> dict[str, Hosted]:
+    return {file.url.partition("?")[0]: file for file in files}
 
 
 def _text(source: Source, file: Hosted) -> str:

@@ -30,9 +30,17 @@ from recollect.connectors.about import Application, Field, Guide
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of, refuse_page
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.oauth import OAuth, Tokens
-from recollect.connectors.onedrive._files import LARGEST_FILE, known_file
-from recollect.connectors.onedrive._graph import REDIRECTS, download, drive_of, error_of, limit_of
-from recollect.connectors.onedrive._pass import DELTA, DRIVE, KIND, SHARED, Pass
+from recollect.connectors.onedrive._files import KIND, LARGEST_FILE, known_file
+from recollect.connectors.onedrive._graph import (
+    REDIRECTS,
+    denial_of,
+    download,
+    drive_of,
+    error_of,
+    limit_of,
+    refused_alone,
+)
+from recollect.connectors.onedrive._pass import DELTA, DRIVE, READS_ALL, SHARED, Pass
 from recollect.connectors.pushes import FORGED, Push, PushResult, Registration
 from recollect.errors import BadRequestError, NotFoundError, Permanent, Reauthorize, Transient
 from recollect.fetch import EndpointAnswer, Fetcher
@@ -135,13 +143,13 @@ class OneDrive(Connector):
             kind, sentence = REFUSALS[code]
             return Permanent(sentence, code=kind)
         if status == 403:
-            return Permanent(f"OneDrive refuses ({message})", code="http_403")
+            return denial_of(codes, message)
         return None
 
     # --- authorization -------------------------------------------------------------------------
 
     def authorized(self, asked: Mapping[str, Any]) -> Sequence[str]:
-        files = "Files.Read.All" if asked.get(SHARED) is True else "Files.Read"
+        files = READS_ALL if asked.get(SHARED) is True else "Files.Read"
         return (files, "offline_access", "User.Read")
 
     def identify(self, api: Api, tokens: Tokens) -> Account:
@@ -162,7 +170,12 @@ class OneDrive(Connector):
         sent there and nobody is shown it."""
         file = known_file(item)
         path = f"{drive_of(file)}/items/{quote(file.target or file.id, safe='')}/content"
-        answer = source.api.call("GET", path, accept=REDIRECTS | {404, 410})
+        try:
+            answer = source.api.call("GET", path, accept=REDIRECTS | {404, 410})
+        except Reauthorize as error:
+            if not file.drive:
+                raise
+            raise refused_alone(source.api, error) from error
         if answer.status in (404, 410):
             raise NotFoundError(f"{item.title} is not there any more")
         if answer.status in REDIRECTS:

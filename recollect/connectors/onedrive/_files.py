@@ -1,14 +1,23 @@
 """What Graph says about a file, and what is remembered of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.connectors._json import UNPRINTABLE, as_name, as_object, as_word
+from recollect.connectors._json import (
+    LONGEST_NAME,
+    UNPRINTABLE,
+    as_name,
+    as_object,
+    as_time,
+    as_word,
+)
 from recollect.connectors.api import field_of
-from recollect.connectors.base import Verdict
+from recollect.connectors.base import Item, Verdict
 from recollect.model import Remembered
 
+KIND = "onedrive"
+"""type of the documents"""
 LARGEST_FILE = 50_000_000
 """bytes, as for an upload"""
 SECTIONS = (".one", ".onetoc2")
@@ -129,6 +138,34 @@ def _who(identities: Any) -> str:
         if name := as_word(as_object(as_object(identities).get(kind)).get("displayName")):
             return as_name(name)
     return ""
+
+
+def answer_of(file: OneDriveFile, branch: str, above: Sequence[str]) -> Item | Verdict:
+    """`above`: names of the folders that it is in."""
+    refused = fault_of(file)
+    if refused is not None:
+        return refusal(file, branch, *refused)
+    path = "/".join([*above, file.name])
+    path = path if len(path) <= LONGEST_NAME else "…" + path[1 - LONGEST_NAME :]
+    shown: dict[str, str | float | bool] = {
+        "path": path,
+        "size": file.size if file.size >= 0 else "",
+        "mimeType": file.mime,
+        "versionId": file.version_id,
+        "createdBy": file.created_by,
+        "lastModifiedBy": file.modified_by,
+    }
+    return Item(
+        id=file.id,
+        version=file.version,
+        title=file.name,
+        url=file.url or None,
+        kind=KIND,
+        metadata={name: value for name, value in shown.items() if value != ""},
+        extra={**extra_of(file), "path": path},
+        branch=branch,
+        modified_at=as_time(file.modified),
+    )
 
 
 def refusal(

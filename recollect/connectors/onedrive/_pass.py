@@ -1,16 +1,15 @@
 """One pass over a drive: what `delta` tells, then shortcuts to what others share."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from recollect.connectors._folders import above
-from recollect.connectors._json import LONGEST_NAME, as_time, as_word
+from recollect.connectors._json import as_time, as_word
 from recollect.connectors.api import (
     PROVIDER_UNAVAILABLE,
     Patience,
@@ -36,8 +35,8 @@ from recollect.connectors.onedrive._cursor import State, state_of
 from recollect.connectors.onedrive._files import (
     FIELDS,
     OneDriveFile,
+    answer_of,
     extra_of,
-    fault_of,
     is_deleted,
     is_folder,
     known_file,
@@ -46,13 +45,20 @@ from recollect.connectors.onedrive._files import (
     refusal,
     told_file,
 )
-from recollect.connectors.onedrive._graph import HOPS, drive_of
+from recollect.connectors.onedrive._graph import (
+    ACCESS_DENIED,
+    HOPS,
+    LIST,
+    NEXT,
+    OWN_DRIVE,
+    drive_of,
+    refused_alone,
+    walk,
+)
 from recollect.errors import CursorExpired, Permanent, Reauthorize, RecollectError, Transient
 from recollect.fetch import EndpointAnswer
 from recollect.model import Remembered
 
-KIND = "onedrive"
-"""type of the documents"""
 SHARED = "shared"
 """key of the metadata: True to follow shortcuts to what others share"""
 DRIVE = "drive"
@@ -62,20 +68,18 @@ SHORTCUTS = "shortcuts"
 PLANNED = "planned"
 SHARED_FOLDER = "shared_folder"
 FOLDER_MISSING = "folder_missing"
+NO_ACCESS = "no_access"
+READS_ALL = "Files.Read.All"
+"""the permission that shared things need"""
 NOT_THERE = "It is not there any more, or not shared."
 BIN = "bin"
 """stands for the parent of a folder that was deleted, until all changes are known"""
-PAGE = 500
-"""entries"""
 BATCH = 200
 """changes between two checkpoints"""
-MOST_FOLDERS = 2_000
-"""that are looked into one by one"""
 CHECK_EVERY = timedelta(days=7)
 """between whole listings, but for syncs that a user asks for"""
-LIST = urlencode({"$select": FIELDS, "$top": PAGE}, safe="$,")
 DELTA = f"/v1.0/me/drive/root/delta?{LIST}"
-NEXT, LAST = "@odata.nextLink", "@odata.deltaLink"
+LAST = "@odata.deltaLink"
 WITH_SHORTCUTS = {"prefer": "Include-Feature=AddToOneDrive"}
 """Without it, drives for work or school leave out shortcuts."""
 NO_LICENCE = "SPO license"
@@ -113,7 +117,7 @@ class Pass:
         """whether the listing's end waits to be confirmed by another listing"""
         self._again = False
         """whether the next sync has to list everything"""
-        self._patience = Patience(lambda: self._api.get("/v1.0/me/drive"))
+        self._patience = Patience(lambda: self._api.get(OWN_DRIVE))
         self._followed: set[str] = set()
         """ids of what shortcuts led to; several may lead to one"""
 
@@ -246,7 +250,7 @@ class Pass:
             match error.code:
                 case "foreign_address" if doubtful:
                     raise self._expired() from error
-                case "http_403":
+                case "http_403" | "access_denied":
                     raise Reauthorize(
                         f"{error}: the permission Files.Read was not granted, or an administrator"
                         " does not let this application read OneDrive"
@@ -356,34 +360,8 @@ class Pass:
         known = known_file(row)
         return self._answer(replace(known, name=file.name, parent=file.parent), SHORTCUTS)
 
-    def _answer(
-        self, file: OneDriveFile, branch: str = DRIVE, above: Sequence[str] | None = None
-    ) -> Item | Verdict:
-        """`above`: names of the folders that it is in, if those are not ours."""
-        refused = fault_of(file)
-        if refused is not None:
-            return refusal(file, branch, *refused)
-        path = "/".join([*(self._names(file.parent) if above is None else above), file.name])
-        path = path if len(path) <= LONGEST_NAME else "…" + path[1 - LONGEST_NAME :]
-        shown: dict[str, str | float | bool] = {
-            "path": path,
-            "size": file.size if file.size >= 0 else "",
-            "mimeType": file.mime,
-            "versionId": file.version_id,
-            "createdBy": file.created_by,
-            "lastModifiedBy": file.modified_by,
-        }
-        return Item(
-            id=file.id,
-            version=file.version,
-            title=file.name,
-            url=file.url or None,
-            kind=KIND,
-            metadata={name: value for name, value in shown.items() if value != ""},
-            extra={**extra_of(file), "path": path},
-            branch=branch,
-            modified_at=as_time(file.modified),
-        )
+    def _answer(self, file: OneDriveFile, branch: str = DRIVE) -> Item | Verdict:
+        return answer_of(file, branch, self._names(file.parent))
 
     # --- places ---
 
@@ -423,7 +401,7 @@ class Pass:
         if not top:
             return
         try:
-            for _, entries in self._walk("/v1.0/me/drive", top):
+            for _, entries in walk(self._source, OWN_DRIVE, top, self._headers):
                 rows = {row.id: row for row in self._source.remembered([e["id"] for e in entries])}
                 for entry in entries:
                     row = rows.get(entry["id"])
@@ -448,32 +426,6 @@ class Pass:
             # What is selected went with a folder around it, and may be back with that.
             return was in (ItemPlace.UNKNOWN, ItemPlace.BINNED)
         return was is not ItemPlace.IN and now is ItemPlace.IN
-
-    def _walk(self, drive: str, roots: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Pages of what is in these folders and all below: the folder, and entries of it."""
-        waiting, met = deque(roots), set(roots)
-        while waiting:
-            folder = waiting.popleft()
-            link = f"{drive}/items/{quote(folder, safe='')}/children?{LIST}"
-            seen: set[str] = set()
-            while link:
-                self._source.going()
-                seen.add(link)
-                body = as_json(self._api.call("GET", link, headers=self._headers))
-                entries: list[dict[str, Any]] = field_of(body, "value", list)
-                for entry in entries:
-                    id = field_of(entry, "id", str)
-                    if is_folder(entry) and id not in met:
-                        met.add(id)
-                        waiting.append(id)
-                if len(met) > MOST_FOLDERS:
-                    raise Permanent("it has too many folders to list", code="too_large")
-                yield folder, entries
-                link = as_word(body.get(NEXT))
-                if link in seen:
-                    raise Transient(
-                        "OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE
-                    )
 
     # --- after all changes ---
 
@@ -532,10 +484,7 @@ class Pass:
             if not file.target or self._place(file) is not ItemPlace.IN:
                 continue
             try:
-                if file.folder:
-                    yield from self._follow_folder(file)
-                else:
-                    yield self._follow_file(file)
+                yield from self._follow(file)
             except (Permanent, Transient) as error:
                 try:
                     self._patience.failed(error)
@@ -544,6 +493,9 @@ class Pass:
                         self._state.last = id
                         yield self._checkpoint()
                     raise
+                if error.code == ACCESS_DENIED and self._reads_all():
+                    yield from self._unshared(file)
+                    continue
                 yield Trouble(
                     f"{file.id}, which is shared with the account, could not be read ({error})."
                     " Its documents stay. It is tried again with the next sync; if it was shared"
@@ -553,7 +505,32 @@ class Pass:
                 )
             else:
                 self._patience.succeeded()
+                if file.folder and rows[id].verdict == NO_ACCESS:
+                    yield self._shortcut(file, rows[id])
             yield self._checkpoint()
+
+    def _follow(self, file: OneDriveFile) -> Iterator[Change]:
+        try:
+            if file.folder:
+                yield from self._follow_folder(file)
+            else:
+                yield self._follow_file(file)
+        except Reauthorize as error:
+            raise refused_alone(self._api, error) from error
+
+    def _reads_all(self) -> bool:
+        """Whether the account granted what shared things need; else all of them are refused."""
+        granted = {scope.rpartition("/")[2].lower() for scope in self._source.granted}
+        return READS_ALL.lower() in granted
+
+    def _unshared(self, file: OneDriveFile) -> Iterator[Change]:
+        """The account has no access to it any more, though it may read all that is shared."""
+        told = "It is not shared with the account any more, or an administrator blocks it."
+        yield refusal(file, SHORTCUTS, NO_ACCESS, told, confirm=True)
+        if file.folder:
+            for row in self._source.remembered(branch=file.id):
+                yield Missing(row.id, told, file.id)
+        yield self._checkpoint()
 
     def _follow_file(self, file: OneDriveFile) -> Change:
         path = f"{drive_of(file)}/items/{quote(file.target, safe='')}"
@@ -569,8 +546,11 @@ class Pass:
         as gone when it is not found again."""
         names = {shortcut.target: [*self._names(shortcut.parent), shortcut.name]}
         found: set[str] = set()
+        opened = False
         try:
-            for folder, entries in self._walk(drive_of(shortcut), [shortcut.target]):
+            drive, root = drive_of(shortcut), [shortcut.target]
+            for folder, entries in walk(self._source, drive, root, self._headers):
+                opened = True
                 for entry in entries:
                     if is_folder(entry):
                         names[entry["id"]] = [*names[folder], name_of(entry)]
@@ -584,10 +564,12 @@ class Pass:
                     found.add(file.id)
                     if file.id not in self._followed:
                         self._followed.add(file.id)
-                        yield self._answer(file, shortcut.id, names[folder])
+                        yield answer_of(file, shortcut.id, names[folder])
                 yield self._checkpoint()
         except Permanent as error:
-            if error.code != "http_404" or found:
+            if error.code == ACCESS_DENIED and opened:
+                raise Permanent(f"a folder in it: {error}", code="http_403") from error
+            if error.code != "http_404" or opened:
                 raise
         for row in self._source.remembered(branch=shortcut.id):
             if row.id not in found:
