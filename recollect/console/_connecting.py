@@ -146,18 +146,17 @@ def _stamped(found: Connection) -> object:
 def _difference(tenant: Tenant, found: Connection, form: Mapping[str, str]) -> ConnectionChanges:
     """Only the fields that differ: a change of tags or metadata makes the next sync list everything
     again."""
-    guide = connectors.get(found.provider).guide
+    connector = connectors.get(found.provider)
+    guide = connector.guide
     named = _tags_of(tenant, form.get("tags", ""))
     limit = _limit_of(form.get("limit", ""))
-    before = {n: v for n, v in found.metadata.items() if connect.may_be_given(v)}
-    fields = {field.name for field in guide.fields}
+    others = found.metadata.keys() - connect.stays(connector) - {one.name for one in guide.fields}
     told = _guides.typed(guide, form)
     same = told == _guides.typed(guide, _guides.as_typed(guide, found.metadata))
-    others = {name: value for name, value in before.items() if name not in fields}
     return ConnectionChanges(
         tags=None if named == list(found.container_tags) else named,
         limit=None if limit == found.document_limit else limit,
-        metadata=None if same else {**others, **told},
+        metadata=None if same else {**{name: found.metadata[name] for name in others}, **told},
     )
 
 

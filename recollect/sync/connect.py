@@ -1,9 +1,10 @@
 """Making, authorizing and changing connections: the rules that the API and the console share."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from recollect import connectors, encryption
@@ -171,22 +172,17 @@ def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> Connecti
     connector = connectors.get(found.provider)
     shown, sealed = None, None
     if changed.metadata is not None:
-        kept = {
-            name: value
-            for name, value in _known(app, found).items()
-            if name in connector.secrets or not may_be_given(value)
-        }
+        names = stays(connector)
+        kept = {name: value for name, value in _known(app, found).items() if name in names}
         shown, secrets = _metadata(app, connector, {**kept, **changed.metadata})
         sealed = seal_secrets(app, found.id, secrets)
     return ConnectionChange(changed.tags, changed.limit, shown, sealed, changed.paused)
 
 
-def may_be_given(value: object) -> bool:
-    """Whether a caller may send it; what was picked comes by a door of its own."""
-    many: list[object] = cast("list[object]", value) if isinstance(value, list) else []
-    return isinstance(value, (str, int, float)) or (
-        isinstance(value, list) and all(isinstance(one, str) for one in many)
-    )
+def stays(connector: Connector) -> AbstractSet[str]:
+    """Names of the metadata that stay when it is replaced, unless they are given again: secrets,
+    which nobody can send back, and what was picked, which has a door of its own."""
+    return connector.secrets | {PICKED} if connector.picks else connector.secrets
 
 
 def _known(app: App, found: Connection) -> Mapping[str, Any]:
