@@ -513,6 +513,27 @@ def test_nobody_else_may_hold_the_locks(folder: Path):
     assert modes == {"postgres.lock": 0o600, "postgres.charge": 0o600, "postgres.alive": 0o600}
 
 
+def test_a_server_that_recovers_from_the_death_of_a_process_stops(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As where its disk is full, and the command that met it ends."""
+    server = Embedded(folder)
+    with psycopg.connect(server.ensure(), autocommit=True) as session:
+        session.execute("create table t as select n from generate_series(1, 100000) n")
+        os.kill(session.info.backend_pid, signal.SIGKILL)
+    told = server.folder / "server.log"
+    eventually(lambda: "reinitializing" in told.read_text())
+    monkeypatch.setattr(embedded, "START_TIMEOUT", 10.0)
+
+    server.stop()
+
+    eventually(lambda: not _processes(server.cluster))
+    monkeypatch.undo()
+    with psycopg.connect(server.ensure()) as session:
+        assert session.execute("select count(*) from t").fetchone() == (100000,)
+    server.stop()
+
+
 def test_a_server_that_goes_away_in_the_middle_is_an_outage(folder: Path):
     """Between the question whether it answers and the next one: its supervisor lives on."""
     server = Embedded(folder)
