@@ -48,12 +48,12 @@ from recollect.db._server_process import (
     check_passable,
     check_version,
     installed_server,
-    is_attached,
     is_listening,
     is_passable,
     process_of,
     processes,
     wait_until,
+    why_attached,
 )
 from recollect.db.faults import judging, speaks_of_no_room
 from recollect.db.server_roles import HAND_OVER, SERVICE, SUPERUSER
@@ -335,11 +335,10 @@ class Embedded:
                 f"another process holds {alive.name}, so a server runs on this folder that cannot"
                 " be seen from here, perhaps in another container; stop it there"
             )
-        reason = None
         if is_listening(self._socket):
             reason = f"another process listens at {self._socket}"
-        elif is_attached(self.cluster / "postmaster.pid"):
-            reason = "its shared memory is in use by a process that cannot be seen from here"
+        else:
+            reason = why_attached(self.cluster / "postmaster.pid")
         if reason is not None:
             fcntl.flock(alive, fcntl.LOCK_UN)
         return reason

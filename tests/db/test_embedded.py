@@ -466,7 +466,6 @@ def test_a_server_that_cannot_be_seen_is_not_started_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As one in another container is: no process of it is in /proc, but it holds the lock."""
-    monkeypatch.setattr(embedded, "START_TIMEOUT", 0.5)
     server = Embedded(folder)
     server.ensure()
     crash(server)
@@ -480,14 +479,35 @@ def test_a_server_that_cannot_be_seen_is_not_started_over(
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
+        monkeypatch.setattr(embedded, "START_TIMEOUT", 0.5)
 
         with pytest.raises(Unavailable, match="another container"):
             Embedded(folder).ensure()
 
+        monkeypatch.undo()
         assert (server.cluster / "postmaster.pid").exists()
     again = Embedded(folder)
     again.ensure()
     again.stop()
+
+
+def test_a_copy_made_while_the_server_runs_is_refused_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    server = Embedded(folder)
+    server.ensure()
+    copy = folder.with_name("copy")
+    subprocess.run(["cp", "-a", folder, copy], check=True)
+    monkeypatch.setattr(embedded, "START_TIMEOUT", 0.1)
+
+    with pytest.raises(DatabaseAway, match=f"server of {server.cluster} runs.*copy again, or use"):
+        Embedded(copy).ensure()
+
+    assert (copy / "postgres" / "data" / "postmaster.pid").exists()
+    monkeypatch.undo()
+    server.stop()
+    Embedded(copy).ensure()
+    Embedded(copy).stop()
 
 
 def test_every_process_of_the_server_holds_the_lock_until_the_last(folder: Path):
