@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from recollect import log
 from recollect.errors import SetupError
+
+LOG = log.get("postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,19 @@ def check_version(cluster: Path) -> None:
             " `recollect backup FILE` with the Recollect that wrote it, move"
             f" {cluster.parent} away, and run `recollect restore FILE` with this one"
         )
+
+
+def close(cluster: Path) -> None:
+    """Take the rights of others away, with which the server does not start: as after `chmod -R`,
+    or in a volume that an orchestrator opens to a group."""
+    if cluster.stat().st_mode & 0o027:
+        with suppress(PermissionError):  # then the server says so
+            cluster.chmod(0o700)
+            LOG.warning(
+                "the folder of the database was open to others, and no longer is; look at the"
+                " modes of the data folder",
+                folder=str(cluster),
+            )
 
 
 @dataclass(frozen=True, slots=True)

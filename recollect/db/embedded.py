@@ -47,6 +47,7 @@ from recollect.db._server_process import (
     check_named,
     check_passable,
     check_version,
+    close,
     installed_server,
     is_listening,
     is_passable,
@@ -162,6 +163,7 @@ class Embedded:
             if not (self.cluster / "PG_VERSION").exists():
                 self._init()
             check_version(self.cluster)
+            close(self.cluster)
             self._join()  # before there is a server that a signal could leave behind
             if not self._answers():
                 self._start()

@@ -491,6 +491,19 @@ def test_a_server_that_cannot_be_seen_is_not_started_over(
     again.stop()
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o2770, 0o755])
+def test_a_server_starts_on_a_folder_that_was_open_to_others(folder: Path, mode: int):
+    """As after `chmod -R`, or where an orchestrator opens a volume to a group."""
+    server = Embedded(folder)
+    server._init()
+    server.cluster.chmod(mode)
+
+    server.ensure()
+
+    server.stop()
+    assert stat.S_IMODE(server.cluster.stat().st_mode) & 0o777 == 0o700
+
+
 def test_a_copy_made_while_the_server_runs_is_refused_with_the_way_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
