@@ -226,6 +226,8 @@ def _clean_up_at_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _end)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # see `__main__`
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, frame: object) -> None:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from recollect import log
 from recollect.errors import SetupError
+
+LOG = log.get("postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,19 @@ def check_version(cluster: Path) -> None:
         )
 
 
+def close(cluster: Path) -> None:
+    """Take the rights of others away, with which the server does not start: as after `chmod -R`,
+    or in a volume that an orchestrator opens to a group."""
+    if cluster.stat().st_mode & 0o027:
+        with suppress(PermissionError):  # then the server says so
+            cluster.chmod(0o700)
+            LOG.warning(
+                "the folder of the database was open to others, and no longer is; look at the"
+                " modes of the data folder",
+                folder=str(cluster),
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class _Process:
     """A process of a server: the postmaster, or one that it started, for a session or as a
@@ -156,19 +172,26 @@ def is_listening(address: Path) -> bool:
     return True
 
 
-def is_attached(lock_file: Path) -> bool:
-    """Whether anybody is attached to the shared memory of the server that wrote the file."""
+def why_attached(lock_file: Path) -> str | None:
+    """What to say if anybody is attached to the shared memory of the server that wrote the file."""
     try:
-        key, id = lock_file.read_text().split("\n")[6].split()
+        wrote = lock_file.read_text().split("\n")
+        key, id = wrote[6].split()
         segments = Path("/proc/sysvipc/shm").read_text().splitlines()
     except (OSError, IndexError, ValueError):
-        return False
+        return None
     head = segments[0].split()
-    for segment in segments[1:]:
-        row = dict(zip(head, segment.split(), strict=False))
-        if (row["key"], row["shmid"]) == (key, id):
-            return row["nattch"] != "0"
-    return False
+    rows = [dict(zip(head, segment.split(), strict=False)) for segment in segments[1:]]
+    if all((row["key"], row["shmid"], row["nattch"] != "0") != (key, id, True) for row in rows):
+        return None
+    told = "its shared memory is in use by a process that cannot be seen from here"
+    if wrote[1] == str(lock_file.parent):
+        return told
+    return (
+        f"the server of {wrote[1]} runs, and wrote {lock_file}. If this folder is a copy of that"
+        " one, it was made while the server wrote: stop the service there and copy again, or use"
+        " `recollect backup` and `recollect restore`"
+    )
 
 
 _PAUSE = threading.Event()

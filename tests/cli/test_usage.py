@@ -239,6 +239,30 @@ def test_a_signal_ends_what_serves_an_assistant(number: signal.Signals):
             served.kill()
 
 
+LOADING = """
+import signal, sys
+
+class Hurried:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Hurried())
+import recollect.__main__
+"""
+
+
+def test_ctrl_c_while_the_libraries_load_leaves_no_trace():
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADING],
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
+
+
 @pytest.mark.parametrize(
     ("mounted", "name", "state"),
     [

@@ -466,7 +466,6 @@ def test_a_server_that_cannot_be_seen_is_not_started_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As one in another container is: no process of it is in /proc, but it holds the lock."""
-    monkeypatch.setattr(embedded, "START_TIMEOUT", 0.5)
     server = Embedded(folder)
     server.ensure()
     crash(server)
@@ -480,14 +479,48 @@ def test_a_server_that_cannot_be_seen_is_not_started_over(
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
+        monkeypatch.setattr(embedded, "START_TIMEOUT", 0.5)
 
         with pytest.raises(Unavailable, match="another container"):
             Embedded(folder).ensure()
 
+        monkeypatch.undo()
         assert (server.cluster / "postmaster.pid").exists()
     again = Embedded(folder)
     again.ensure()
     again.stop()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o2770, 0o755])
+def test_a_server_starts_on_a_folder_that_was_open_to_others(folder: Path, mode: int):
+    """As after `chmod -R`, or where an orchestrator opens a volume to a group."""
+    server = Embedded(folder)
+    server._init()
+    server.cluster.chmod(mode)
+
+    server.ensure()
+
+    server.stop()
+    assert stat.S_IMODE(server.cluster.stat().st_mode) & 0o777 == 0o700
+
+
+def test_a_copy_made_while_the_server_runs_is_refused_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    server = Embedded(folder)
+    server.ensure()
+    copy = folder.with_name("copy")
+    subprocess.run(["cp", "-a", folder, copy], check=True)
+    monkeypatch.setattr(embedded, "START_TIMEOUT", 0.1)
+
+    with pytest.raises(DatabaseAway, match=f"server of {server.cluster} runs.*copy again, or use"):
+        Embedded(copy).ensure()
+
+    assert (copy / "postgres" / "data" / "postmaster.pid").exists()
+    monkeypatch.undo()
+    server.stop()
+    Embedded(copy).ensure()
+    Embedded(copy).stop()
 
 
 def test_every_process_of_the_server_holds_the_lock_until_the_last(folder: Path):
@@ -511,6 +544,27 @@ def test_nobody_else_may_hold_the_locks(folder: Path):
     server.stop()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("postgres.*")}
     assert modes == {"postgres.lock": 0o600, "postgres.charge": 0o600, "postgres.alive": 0o600}
+
+
+def test_a_server_that_recovers_from_the_death_of_a_process_stops(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As where its disk is full, and the command that met it ends."""
+    server = Embedded(folder)
+    with psycopg.connect(server.ensure(), autocommit=True) as session:
+        session.execute("create table t as select n from generate_series(1, 100000) n")
+        os.kill(session.info.backend_pid, signal.SIGKILL)
+    told = server.folder / "server.log"
+    eventually(lambda: "reinitializing" in told.read_text())
+    monkeypatch.setattr(embedded, "START_TIMEOUT", 10.0)
+
+    server.stop()
+
+    eventually(lambda: not _processes(server.cluster))
+    monkeypatch.undo()
+    with psycopg.connect(server.ensure()) as session:
+        assert session.execute("select count(*) from t").fetchone() == (100000,)
+    server.stop()
 
 
 def test_a_server_that_goes_away_in_the_middle_is_an_outage(folder: Path):
