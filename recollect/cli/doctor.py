@@ -446,6 +446,15 @@ def _names(_: Config) -> list[CheckResult]:
     return [CheckResult("settings", "warn", f"{told} It has no effect.") for told in unknown()]
 
 
+def _secrets(config: Config) -> list[CheckResult]:
+    files = (config.data_dir / name for name in ("secret-key", "api-key", "postgres/password"))
+    open_ones = [one for one in files if one.exists() and one.stat().st_mode & 0o077]
+    return [
+        CheckResult("secrets", "warn", f"{one} is open to other users; run: chmod 600 {one}")
+        for one in open_ones
+    ]
+
+
 def _disk(config: Config) -> list[CheckResult]:
     free, told = _room(config.data_dir)
     told = f"{told}, {os.cpu_count() or 1} cores"
@@ -484,5 +493,6 @@ CHECKS = (
     _reranker,
     _providers,
     _names,
+    _secrets,
     _disk,
 )

@@ -286,3 +286,15 @@ def test_the_doctor_tells_which_folder_has_no_room(
     found = doctor._disk(load(data_dir=tmp_path / "data", blob_url=f"file://{tmp_path}/files"))
 
     assert [(one.name, one.state) for one in found if one.state != "ok"] == [(name, state)]
+
+
+def test_the_doctor_names_secrets_that_others_may_read(tmp_path: Path) -> None:
+    (tmp_path / "postgres").mkdir()
+    for name, mode in (("secret-key", 0o640), ("api-key", 0o600), ("postgres/password", 0o666)):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+
+    told = [one.details for one in doctor._secrets(load(data_dir=tmp_path))]
+
+    assert [one.rpartition("/")[2] for one in told] == ["secret-key", "password"]
+    assert all(one.startswith(f"{tmp_path}/") for one in told)
