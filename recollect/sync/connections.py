@@ -192,8 +192,8 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     """Change it, and have a sync make it so; raises NotFoundError.
 
     New metadata means another selection: everything is listed again, and a sync that runs begins
-    again with it. Who pauses it takes wishes back that wait. Who changes what a connection writes
-    narrows its reach to the own; nothing widens it but tags that are named.
+    again with it. A pause takes back wishes that wait. Who changes what a connection writes narrows
+    its reach to the own; nothing widens it but tags that are named.
     """
     # Locked first, so that of two that narrow the reach at once the second sees the first.
     tx.execute(

@@ -28,7 +28,7 @@ from recollect.model import (
     random_id,
 )
 from recollect.orgs import audit, orgs, settings
-from recollect.sync import authorizations, connections, items
+from recollect.sync import authorizations, connect, connections, items
 from recollect.sync.connections import SealedConnection
 from recollect.sync.credentials import seal_tokens
 from recollect.sync.push_registrations import add_registration
@@ -469,6 +469,22 @@ def test_secrets_go_in_and_are_never_shown_again(me: httpx.Client, app: App, ten
     assert changed.metadata == {"bucket": "company-data", "region": "eu-west-1"}
     with app.db.begin() as tx:
         assert connections.sealed(tx, made.id).secrets is not None
+
+
+@pytest.mark.parametrize(
+    "picked", [[], [{"id": "1", "name": "octo/docs", "defaultBranch": "main"}]]
+)
+def test_what_was_picked_stays_when_other_metadata_change(
+    app: App, tenant: Tenant, picked: list[dict[str, str]]
+):
+    """Also a choice of nothing, which is a list of texts as others are."""
+    own = {"team": "ops", "owners": ["ann", "bob"]}
+    made = make(app, tenant, "github", metadata={"resources": picked, **own})
+    changes = connect.ConnectionChanges(metadata={"team": "dev"})
+
+    changed = connect.change(github_app(app, "http://127.0.0.1:9"), tenant, made, changes)
+
+    assert changed.metadata == {"resources": picked, "team": "dev"}
 
 
 def test_saving_what_is_the_same_lists_nothing_anew(me: httpx.Client, app: App, tenant: Tenant):
