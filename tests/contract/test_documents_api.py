@@ -548,12 +548,13 @@ class TestUpdate:
         ("given", "shown"),
         [
             ("a\r\nb\r\n", "a\nb\n"),
-            ("\n\n  a  \nb \t\n\n\n", "  a\nb \t\n\n\n"),
+            ("\n\n  a  \nb \t\n \n\n", "  a\nb\n\n\n"),
+            ("a\n\tb  ", "a\n\tb"),
             ("a\nb", "a\nb"),
             ("<html><body><p>a <b>b</b></p></body></html>\n", "a **b**\n"),
         ],
     )
-    def test_a_text_is_shown_with_what_ends_it(
+    def test_a_text_is_shown_with_the_line_breaks_that_end_it(
         self, client: httpx.Client, app: App, given: str, shown: str
     ):
         id = add(client, given)
