@@ -76,7 +76,8 @@ def _create(
             report = account_check.try_out(app, *connect.unsaved(app, tenant, key.org.plan, asked))
             if not report.holds:
                 return _form(request, app, key, tenant, connector, None, form, None, report)
-        made = _waiting(app, tenant, key, asked) or connect.create(app, tenant, key.org.plan, asked)
+        waiting = _waiting(app, tenant, key, asked) if connector.oauth is not None else None
+        made = waiting or connect.create(app, tenant, key.org.plan, asked)
     except RequestError as error:
         return _form(request, app, key, tenant, connector, None, form, error)
     if connector.oauth is not None:
@@ -85,8 +86,8 @@ def _create(
 
 
 def _waiting(app: App, tenant: Tenant, key: Key, asked: ConnectionRequest) -> Connection | None:
-    """The same connection that nobody has authorized yet: someone who goes back from its link to
-    the form and sends that again wants this one. Raises as `connect.create`."""
+    """A connection like it that nobody has authorized yet. People who go back from its link to the
+    form, and send the form again, want that one. Raises as `connect.create`."""
     wanted, _ = connect.unsaved(app, tenant, key.org.plan, asked)
     with app.db.begin() as tx:
         found = connections.find(tx, tenant, provider=asked.provider, tags=asked.tags)

@@ -180,8 +180,8 @@ def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> Connecti
 
 
 def stays(connector: Connector) -> AbstractSet[str]:
-    """Names of the metadata that stay when it is replaced, unless they are given again: secrets,
-    which nobody can send back, and what was picked, which has a door of its own."""
+    """Names of the metadata that stay when a caller replaces it and leaves them out: secrets, since
+    callers cannot read them, and what was picked, since callers change that by `pick`."""
     return connector.secrets | {PICKED} if connector.picks else connector.secrets
 
 

@@ -11,8 +11,8 @@ from selectolax.lexbor import LexborHTMLParser
 from recollect.app import App
 from recollect.connectors.github import MOST_REPOSITORIES
 from recollect.console import _picking
-from recollect.model import Connection, Tenant
-from tests.console.test_console import add, body, console_site, one, tree
+from recollect.model import Connection, Org, Tenant
+from tests.console.test_console import add, body, console_site, new_key, one, tree
 from tests.console.test_console_connections import (
     ROOMS,
     authorized,
@@ -266,15 +266,16 @@ def test_a_link_that_was_used_says_so_and_where_to_go_on(
     assert said.text().endswith("authorize the connection on its page in the console.")
 
 
+@pytest.mark.parametrize("reach", [None, ["things", "others"]])
 def test_who_goes_back_from_authorizing_and_sends_the_form_again_makes_no_second_connection(
     browse: Callable[..., httpx.Client],
     app: App,
-    tenant: Tenant,
-    key: str,
+    org: Org,
     cabinet: tuple[Cabinet, str],
+    reach: list[str] | None,
 ):
     provider, url = cabinet
-    http = browse(key, url)
+    http = browse(new_key(app, org, tags=reach)[1], url)
 
     def send(**form: str) -> str:
         answer = http.post(f"{ROOMS}/new/cabinet", data={"tags": "things", **form})
