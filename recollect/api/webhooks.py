@@ -17,12 +17,13 @@ from recollect.api.wire import (
     absent,
     example,
 )
-from recollect.events import endpoints, outbox
-from recollect.events.outbox import Delivery, Event, WebhookTarget
+from recollect.events import endpoints, outbox, targets
+from recollect.events.outbox import Delivery
+from recollect.events.targets import Event, WebhookTarget
 
 router = APIRouter(tags=["webhooks"], route_class=ApiRoute)
 Address = Annotated[Text, Field(min_length=1, max_length=2_000)]
-Events = Annotated[list[Event], Field(min_length=1, max_length=len(outbox.EVENTS))]
+Events = Annotated[list[Event], Field(min_length=1, max_length=len(targets.EVENTS))]
 Description = Annotated[Text, Field(max_length=200)]
 
 
@@ -138,7 +139,7 @@ class DeliveryList(Wire):
 def find(tenant: Reader, app: CurrentApp) -> EndpointList:
     """A key that is limited to container tags sees those that get events of its tags only."""
     with app.db.begin() as tx:
-        return EndpointList(endpoints=[EndpointOut.of(one) for one in outbox.find(tx, tenant)])
+        return EndpointList(endpoints=[EndpointOut.of(one) for one in targets.find(tx, tenant)])
 
 
 @router.post(
@@ -185,7 +186,7 @@ def patch(id: BareId, body: EndpointPatch, tenant: Writer, app: CurrentApp) -> E
 def delete(id: BareId, tenant: Writer, app: CurrentApp) -> Response:
     """With its log; nothing more is sent."""
     with app.db.begin() as tx:
-        outbox.delete(tx, tenant, id)
+        targets.delete(tx, tenant, id)
     return Response(status_code=204)
 
 

@@ -20,7 +20,7 @@ from recollect import documents, log
 from recollect.app import App
 from recollect.console._room import COOKIE, CurrentApp, CurrentKey, Reader, SignedInPage, Text
 from recollect.errors import BadRequestError, ConflictError, RecollectError
-from recollect.events import outbox
+from recollect.events import outbox, targets
 from recollect.events.listener import Notice
 from recollect.events.streams import Events, Heartbeat, Stream, status_for
 from recollect.loop import tell_bug
@@ -151,7 +151,7 @@ def _check(app: App, topic: Topic) -> None:
             case "connections":
                 connections.get(tx, topic.tenant, topic.id)
             case _:
-                outbox.get(tx, topic.tenant, topic.id)
+                targets.get(tx, topic.tenant, topic.id)
 
 
 def _looks(request: Request, app: App, events: Events) -> Looks:

@@ -23,8 +23,8 @@ from recollect.console._room import (
     page,
 )
 from recollect.errors import BadRequestError, RequestError
-from recollect.events import endpoints, outbox
-from recollect.events.outbox import EVENTS, WebhookTarget
+from recollect.events import endpoints, outbox, targets
+from recollect.events.targets import EVENTS, WebhookTarget
 from recollect.model import Tenant
 
 WEBHOOKS = "/console/webhooks"
@@ -92,7 +92,7 @@ def show(
 ) -> Response:
     wanted = state if state in STATES else None
     with app.db.begin() as tx:
-        found = outbox.get(tx, tenant, id)
+        found = targets.get(tx, tenant, id)
         log = outbox.deliveries(tx, tenant, id, state=wanted, limit=ROWS, page=number)
     own = f"{WEBHOOKS}/{found.id}"
     last = max(1, -(-log.total // ROWS))
@@ -132,7 +132,7 @@ def act(
             return _secret(request, changed, secret or "", is_new=False)
         case "test" | "replay":
             with app.db.begin() as tx:
-                changed = outbox.get(tx, tenant, id)
+                changed = targets.get(tx, tenant, id)
                 if action == "test":
                     outbox.try_out(tx, tenant, changed.id)
                 else:
@@ -145,7 +145,7 @@ def act(
 @rooms.get(WEBHOOKS + "/{id}/edit")
 def edit_form(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     with app.db.begin() as tx:
-        found = outbox.get(tx, tenant, id)
+        found = targets.get(tx, tenant, id)
     return _edit_page(request, app, tenant, found, _stored(found), None)
 
 
@@ -163,7 +163,7 @@ def edit(
 ) -> Response:
     typed = {"url": url, "events": event or [], "tags": tags, "description": description}
     with app.db.begin() as tx:
-        found = outbox.get(tx, tenant, id)
+        found = targets.get(tx, tenant, id)
     try:
         _room.check_stamp(before, _stored(found))
         endpoints.change(app, tenant, found.id, **_checked(typed))
@@ -175,14 +175,14 @@ def edit(
 @rooms.get(WEBHOOKS + "/{id}/delete")
 def confirm_delete(request: Request, id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     with app.db.begin() as tx:
-        found = outbox.get(tx, tenant, id)
+        found = targets.get(tx, tenant, id)
     return page(request, "webhook_delete.html", {"one": found, "own": f"{WEBHOOKS}/{found.id}"})
 
 
 @rooms.post(WEBHOOKS + "/{id}/delete")
 def delete(id: PathId, tenant: Writer, app: CurrentApp) -> Response:
     with app.db.begin() as tx:
-        outbox.delete(tx, tenant, id)
+        targets.delete(tx, tenant, id)
     return RedirectResponse(f"{WEBHOOKS}?done=deleted", 303)
 
 
@@ -225,7 +225,7 @@ def _list(
     part: str = "",
 ) -> Response:
     with app.db.begin() as tx:
-        found = outbox.find(tx, tenant)
+        found = targets.find(tx, tenant)
     values = {
         "found": found,
         **_fields(app, tenant, typed),

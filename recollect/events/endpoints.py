@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from recollect import encryption
 from recollect.app import App, secret_keys
 from recollect.errors import BadRequestError
-from recollect.events import outbox, signing
-from recollect.events.outbox import TargetChange, WebhookTarget
+from recollect.events import signing, targets
+from recollect.events.targets import TargetChange, WebhookTarget
 from recollect.fetch import parse_url
 from recollect.model import Tenant, random_id
 from recollect.orgs import tags
@@ -30,12 +30,12 @@ def create(
     id = random_id()
     secret = signing.check_secret(secret) if secret else signing.new_secret()
     with app.db.begin() as tx:
-        made = outbox.create(
+        made = targets.create(
             tx,
             tenant,
             id,
             url=_address(app, url),
-            events=events or outbox.EVENTS,
+            events=events or targets.EVENTS,
             tags=_reach(tenant, tags),
             secret=encryption.seal(secret_keys(app.config), secret, place=signing.place(id)),
             description=description,
@@ -62,7 +62,7 @@ def change(
     """
     secret = signing.new_secret() if rotate else None
     with app.db.begin() as tx:
-        found = outbox.get(tx, tenant, id)
+        found = targets.get(tx, tenant, id)
         sealed = None
         if secret is not None:
             sealed = encryption.seal(secret_keys(app.config), secret, place=signing.place(found.id))
@@ -74,7 +74,7 @@ def change(
             disabled=disabled,
             secret=sealed,
         )
-        changed = outbox.update(tx, tenant, found.id, wanted)
+        changed = targets.update(tx, tenant, found.id, wanted)
     return changed, secret
 
 

@@ -7,7 +7,7 @@ from psycopg.types.json import Jsonb
 from recollect import encryption
 from recollect.app import EMBEDDER_KEY, App, secret_keys
 from recollect.db import Tx
-from recollect.events import outbox
+from recollect.events import targets
 from recollect.orgs import orgs, settings
 from recollect.sync import connections, push_registrations
 
@@ -17,7 +17,7 @@ def reseal(app: App) -> int:
     keys = secret_keys(app.config)
     with app.db.begin() as tx:
         done = sum(settings.reseal(tx, org.id, keys) for org in orgs.list_all(tx))
-        done += outbox.reseal(tx, keys) + push_registrations.reseal(tx, keys)
+        done += targets.reseal(tx, keys) + push_registrations.reseal(tx, keys)
     with app.db.begin() as tx:
         done += _models(tx, keys)
     after: str | None = ""

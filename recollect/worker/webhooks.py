@@ -12,7 +12,7 @@ import structlog
 from recollect import encryption, log
 from recollect.app import App, secret_keys
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.events import outbox, signing
+from recollect.events import outbox, signing, targets
 from recollect.events.outbox import Attempt, ClaimedDelivery
 from recollect.fetch import outcome
 from recollect.loop import enduring
@@ -129,7 +129,7 @@ def deliver(app: App, claimed: ClaimedDelivery) -> None:
             after = None if attempt.status == GONE else after
             disabled = outbox.refused(tx, claimed, attempt, after)
             if attempt.status == GONE:
-                outbox.disable(tx, claimed.endpoint_id, "it answered 410 Gone")
+                targets.disable(tx, claimed.endpoint_id, "it answered 410 Gone")
                 disabled = True
     result = "delivered" if attempt.reason is None else "dead" if after is None else "again"
     metrics.add("recollect_deliveries_total", type=claimed.type, outcome=result)

@@ -29,10 +29,11 @@ from recollect import console
 from recollect.api import create_app, turns
 from recollect.app import App
 from recollect.console import _code, _live
-from recollect.events import endpoints, outbox, signing, streams
+from recollect.events import endpoints, outbox, signing, streams, targets
 from recollect.events.listener import Notice
-from recollect.events.outbox import Attempt, WebhookTarget
+from recollect.events.outbox import Attempt
 from recollect.events.streams import STREAMS_OF_A_KEY, Events
+from recollect.events.targets import WebhookTarget
 from recollect.model import Connection, Key, Org, Plan, Scope, Tenant, random_id
 from recollect.orgs import audit, orgs, settings
 from recollect.sync import connections, items
@@ -62,7 +63,7 @@ def hook(app: App, tenant: Tenant, **given: Any) -> WebhookTarget:
 
 def find(app: App, tenant: Tenant) -> list[WebhookTarget]:
     with app.db.begin() as tx:
-        return outbox.find(tx, tenant)
+        return targets.find(tx, tenant)
 
 
 def told(app: App, tenant: Tenant, target: WebhookTarget, attempt: Attempt | None) -> str:

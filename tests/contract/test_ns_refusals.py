@@ -86,7 +86,7 @@ CONFLICTS: Mapping[str, str] = {
     "Conflict in _documents.apply": "in the console",
     "Conflict in _editing._edit": "in the console",
     "Conflict in _room.check_stamp": "in the console",
-    "Conflict in outbox.update": "of webhooks; an old secret signs no more",
+    "Conflict in targets.update": "of webhooks; an old secret signs no more",
 }
 """Each conflict that is made anywhere, and why it passes, or does not come to this door."""
 DECLARED: Mapping[str, str] = {

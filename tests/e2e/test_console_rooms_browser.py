@@ -13,7 +13,7 @@ import pytest
 
 from recollect.app import App
 from recollect.documents import figures
-from recollect.events import endpoints, outbox, signing
+from recollect.events import endpoints, outbox, signing, targets
 from recollect.events.outbox import Attempt
 from recollect.memories import telling
 from recollect.memories.records import Correction, Fact, MemoryTarget
@@ -348,9 +348,9 @@ def test_a_failed_document_is_retried_watched_and_deleted(
 def test_no_stored_script_runs_in_the_new_rooms(
     room: Tab, app: App, tenant: Tenant, site: str, some: slice
 ):
-    targets: list[str] = []
+    hooks: list[str] = []
     for payload in PAYLOADS:
-        target = hook(app, tenant) if len(targets) < outbox.MOST else None
+        target = hook(app, tenant) if len(hooks) < targets.MOST else None
         if target is None:
             break
         told(app, tenant, target, None)
@@ -366,13 +366,13 @@ def test_no_stored_script_runs_in_the_new_rooms(
                 " where endpoint_id = %(id)s",
                 {"x": payload, "id": target.id},
             )
-        targets.append(target.id)
+        hooks.append(target.id)
     made = make(app, tenant)
     with app.db.begin() as tx:
         for number, payload in enumerate(PAYLOADS):
             saw(tx, made.id, f"{number}{payload}", "filtered", payload)
     tried = [f"/filters?{urlencode({'url': payload})}" for payload in PAYLOADS[some]]
-    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in targets[some]), *tried]
+    places = ["/webhooks", "/audit", *(f"/webhooks/{id}" for id in hooks[some]), *tried]
     for place in places:
         room.open(f"{site}/console{place}")
         room.js("""

@@ -23,7 +23,7 @@ from recollect.config import Config
 from recollect.db import Database
 from recollect.documents import NewDocument
 from recollect.errors import Permanent
-from recollect.events import outbox, signing
+from recollect.events import outbox, signing, targets
 from recollect.fetch import Fetcher, FetchLimits
 from recollect.model import ConnectionId, DocumentId, Org, Plan, Scope, Status, Tenant, random_id
 from recollect.ops import reencrypt
@@ -818,9 +818,9 @@ def test_rotations_without_end_are_refused_before_an_old_secret_signs_no_more(
     client: httpx.Client, endpoint: Callable[..., Json]
 ):
     path = f"/v3/webhooks/{endpoint()['id']}"
-    answers = [client.patch(path, json={"rotateSecret": True}) for _ in range(outbox.MOST_OLD + 1)]
+    answers = [client.patch(path, json={"rotateSecret": True}) for _ in range(targets.MOST_OLD + 1)]
 
-    assert [answer.status_code for answer in answers] == [200] * outbox.MOST_OLD + [409]
+    assert [answer.status_code for answer in answers] == [200] * targets.MOST_OLD + [409]
     assert "still signs" in answers[-1].text
 
 
@@ -1046,7 +1046,7 @@ def test_a_worker_killed_while_it_waits_for_the_answer_loses_nothing(
     with Database(url, size=2) as other:
         with other.begin() as tx:
             tenant = Tenant(orgs.create(tx, "killed", Plan.FREE).id)
-            outbox.create(
+            targets.create(
                 tx,
                 tenant,
                 id,
@@ -1182,7 +1182,7 @@ def test_a_document_ends_while_an_endpoint_is_deleted(
     made = endpoint(events=["document.done"])
     id = add(app, tenant)
     with ThreadPoolExecutor(1) as threads, db.begin() as tx:
-        outbox.delete(tx, tenant, made["id"])
+        targets.delete(tx, tenant, made["id"])
         worked = threads.submit(processing.drain, app)
         eventually(lambda: waits(db, 1))
         tx.execute("commit")
