@@ -55,8 +55,11 @@ EXEMPT: dict[tuple[str, str], str] = {
         [("folder", one) for one in ("authorizes", "revoked")], "a folder asks for no authorization"
     ),
     **dict.fromkeys(
-        [("folder", one) for one in ("limited", "waited")], "a disk asks nobody to slow down"
+        [("folder", one) for one in ("limited", "waited", "told")],
+        "a disk asks nobody to slow down",
     ),
+    ("web-crawler", "told"): "a host is asked by all crawls together, and its robots.txt may be"
+    " there while nothing else is; its own tests leave out a page that asks for each pause",
     ("folder", "meanwhile"): "nothing is asked that could tell when; its own tests change it"
     " between two steps of a listing",
     ("gmail", "other_secret"): "pushes of all mailboxes are signed by Google, for one address",
@@ -231,6 +234,16 @@ class World:
 
     def get(self, name: str) -> dict[str, Any]:
         return self.http.get(f"/v3/documents/{self.documents()[name]['id']}").json()
+
+    def waits(self, name: str) -> timedelta:
+        """How long its document waits yet."""
+        with self.app.db.begin() as tx:
+            row = tx.execute(
+                "select due_at - now() as wait from documents where id = %s",
+                (self.documents()[name]["id"],),
+            ).fetchone()
+        assert row is not None
+        return row["wait"]
 
     def agrees(self) -> None:
         documents = self.documents()
@@ -608,6 +621,47 @@ def test_14_a_long_limit_parks_the_connection(world: World) -> None:
     due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
     assert timedelta(minutes=5) < due < timedelta(minutes=70)
     world.proxy_is_quiet_while(lambda: syncs.drain(world.app))
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("told"), indirect=True)
+def test_14_a_wait_that_one_thing_is_told_is_its_own(world: World) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    asked = world.peer.proxy.on(".", status=503, headers={"Retry-After": "7200"})
+    drain(world.app)
+
+    assert asked.hit.is_set()
+    documents = world.documents()
+    [name] = [name for name, shown in documents.items() if shown["status"] != "done"]
+    assert documents[name]["status"] == "queued"
+    assert timedelta(hours=1) < world.waits(name) < timedelta(hours=3)
+    shown = world.connection()
+    assert (shown["errorCode"], shown["error"]) == (None, None)
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("told"), indirect=True)
+def test_14_a_wait_that_the_account_is_told_is_that_of_all(world: World) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    before = len(world.peer.proxy.log)
+    world.peer.proxy.on(".", status=503, headers={"Retry-After": "7200"}, times=None)
+    drain(world.app)
+
+    assert len(world.peer.proxy.log) == before + 2
+    documents = world.documents()
+    assert {shown["status"] for shown in documents.values()} == {"queued"}
+    assert {world.waits(name) > timedelta(hours=1) for name in documents} == {True}
+    shown = world.connection()
+    assert (shown["state"], shown["errorCode"]) == ("ready", "provider_unavailable")
+    due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
+    assert timedelta(hours=1) < due
     world.peer.proxy.behave()
     world.sync()
     world.agrees()

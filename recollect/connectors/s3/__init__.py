@@ -115,12 +115,13 @@ class S3(Connector):
         yield Checkpoint({**asked, "after": None})
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
-        bucket = S3Bucket(_settings(source.metadata), source.fetcher, source.pause)
-        return Blob(bucket.get(item.id), name=_title(item.id))
+        return Blob(_bucket_of(source).get(item.id), name=_title(item.id))
+
+    def ping(self, source: Source) -> None:
+        _bucket_of(source).list(None, 1)
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
-        settings = _settings(source.metadata)
-        off = S3Bucket(settings, source.fetcher, source.pause).clock_off(datetime.now(UTC))
+        off = _bucket_of(source).clock_off(datetime.now(UTC))
         if off is None:
             yield Assumption("clock", None, "the service does not send the time")
         else:
@@ -146,6 +147,10 @@ CHECKS: Mapping[str, tuple[re.Pattern[str], str]] = {
 }
 """What is required, and its rule."""
 OPTIONAL = ("endpoint", "prefix", TAG_PATTERN)
+
+
+def _bucket_of(source: Source) -> S3Bucket:
+    return S3Bucket(_settings(source.metadata), source.fetcher, source.pause)
 
 
 def _settings(metadata: Mapping[str, Any]) -> Settings:
