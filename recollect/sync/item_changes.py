@@ -502,7 +502,8 @@ def _apply_listed(
     ).fetchone()
     assert tally is not None
     lost, new, total = tally["lost"], tally["new"], tally["total"]
-    if new and ((new > GUARDED and new * 2 > total) or lost == total):
+    held = bool(new and ((new > GUARDED and new * 2 > total) or lost == total))
+    if held:
         tx.execute(
             "update items set missing_at = coalesce(missing_at, now())"
             " where connection_id = %(connection)s and seen_at < %(began)s"
@@ -516,11 +517,11 @@ def _apply_listed(
             " connection to keep them until the source has been checked."
         )
         counts.code = counts.code or HELD
-        return
-    rows = tx.execute(
+    rows = tx.execute(  # what waits outside must not come in now, from where nobody selects it
         "select id from items where connection_id = %(connection)s and seen_at < %(began)s"
-        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
-        unseen,
+        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)"
+        " and (document_id is null or not %(held)s)",
+        {**unseen, "held": held},
     ).fetchall()
     _remove(tx, claim, [row["id"] for row in rows], counts)
 

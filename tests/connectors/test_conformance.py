@@ -382,6 +382,51 @@ def test_30_a_selection_without_anything_takes_everything_away_only_after_a_seco
     assert world.run()["removed"] == 3
 
 
+def select(world: World, metadata: dict[str, Any], **more: Any) -> None:
+    """As a user does, and wait for the sync that follows."""
+    shown = world.connection()["metadata"]
+    changed = {"metadata": {**shown, **metadata}, **more}
+    answer = world.http.patch(f"/v3/connections/{world.id}", json=changed)
+    assert answer.status_code == 200, answer.text
+    world.sync()
+
+
+@every("world", MISTYPED, indirect=True)
+def test_30_what_two_selections_lack_is_gone_only_after_a_second_look_at_one(world: World) -> None:
+    world.connect()
+    world.sync()
+    mistyped = MISTYPED[world.provider]
+    again = {key: value.swapcase() for key, value in mistyped.items() if key != "syncScope"}
+    select(world, mistyped)
+    select(world, {**mistyped, **again})
+
+    assert len(world.documents()) == 3
+    assert "They are kept for now" in world.run()["error"]
+    world.sync()
+    assert world.documents() == {}
+
+
+@every("world", MISTYPED, indirect=True)
+@every("kept_out_by", ["limit", "filter"])
+def test_30_what_was_kept_out_of_an_old_selection_stays_out(
+    world: World, kept_out_by: str
+) -> None:
+    rule = {"excludeItems": {"titlePatterns": ["n2*"]}} if kept_out_by == "filter" else {}
+    assert world.http.patch("/v3/settings", json=rule).status_code == 200
+    world.connect(documentLimit=2 if kept_out_by == "limit" else 100)
+    world.sync()
+    before = set(world.documents())
+    world.http.patch("/v3/settings", json={"excludeItems": None})
+    select(world, MISTYPED[world.provider], documentLimit=100)
+
+    assert len(before) == 2
+    assert set(world.documents()) == before
+    world.sync()
+    assert world.documents() == {}
+    select(world, {**dict.fromkeys(MISTYPED[world.provider], ""), "syncScope": "full"})
+    world.agrees()
+
+
 @every("world", ["web-crawler", "folder"], indirect=True)
 @every(("patterns", "left"), [("includePatterns", {"n1"}), ("excludePatterns", {"n0", "n2"})])
 def test_a_list_of_patterns_ends_with_the_metadata_that_no_longer_has_it(
