@@ -469,6 +469,7 @@ class Connector(ABC):
     def ping(self, source: Source) -> None:
         """One cheap call that is answered as long as only single things are kept back, where one
         thing may be told to wait (503). Raises what `changes` raises."""
+        return
 
     def sample(self, source: Source) -> Iterator[Change]:
         """The beginning of a listing of everything, for a look at an account; it may be left off

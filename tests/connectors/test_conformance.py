@@ -408,9 +408,7 @@ def test_30_what_two_selections_lack_is_gone_only_after_a_second_look_at_one(wor
 
 @every("world", MISTYPED, indirect=True)
 @every("kept_out_by", ["limit", "filter"])
-def test_30_what_was_kept_out_of_an_old_selection_stays_out(
-    world: World, kept_out_by: str
-) -> None:
+def test_30_what_was_kept_out_of_an_old_selection_stays_out(world: World, kept_out_by: str) -> None:
     rule = {"excludeItems": {"titlePatterns": ["n2*"]}} if kept_out_by == "filter" else {}
     assert world.http.patch("/v3/settings", json=rule).status_code == 200
     world.connect(documentLimit=2 if kept_out_by == "limit" else 100)

@@ -756,9 +756,7 @@ def test_slow_down_parks_the_connection(synced: MemorySource, proxy: Proxy, code
         (b"busy", "provider_unavailable"),
     ],
 )
-def test_a_long_wait_is_not_waited_here(
-    synced: MemorySource, proxy: Proxy, body: bytes, code: str
-):
+def test_a_long_wait_is_not_waited_here(synced: MemorySource, proxy: Proxy, body: bytes, code: str):
     proxy.on("list-type=2", status=503, headers={"Retry-After": "600"}, body=body)
 
     error_ = refused(synced)

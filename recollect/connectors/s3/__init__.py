@@ -131,7 +131,7 @@ class S3(Connector):
                 f"the clocks differ by {abs(off).total_seconds():.0f} seconds; requests are signed"
                 f" with the time, and refused from {CLOCK.total_seconds():.0f} on",
             )
-        safe = settings.base_url.startswith("https://")
+        safe = _settings(source.metadata).base_url.startswith("https://")
         told = "requests go over TLS" if safe else "requests and contents go unencrypted (http)"
         yield Assumption("transport", True if safe else None, told)
 
