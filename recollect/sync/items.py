@@ -419,7 +419,7 @@ def said_before(
         found = tx.execute(
             "select container_tags from documents where id = %s", (row["document_id"],)
         ).fetchone()
-        here = found["container_tags"] if found else []
+        here: list[str] = found["container_tags"] if found else []
         taken = [tag for tag in taken if tag not in here]  # else it was put on again since
         given = [*given, *taken]
         taken = [tag for tag in given if tag not in here and tag not in now]
