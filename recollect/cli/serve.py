@@ -55,6 +55,8 @@ from recollect.loop import backoff, tell_bug
 
 LOG = log.get("serve")
 READY_WITHIN = 120.0
+TRIES = 3
+"""to prepare a database of ours"""
 STOP_WITHIN = 30.0
 WATCH = 2.0
 """Seconds between two looks at all; the end of a child of ours is told by a signal at once."""
@@ -134,7 +136,7 @@ class Supervisor:
             settings.check_providers()
             for told in settings.unknown():
                 tell(f"warning: {told} It has no effect.")
-            secret = _prepared(self._config, url)
+            url, secret = _prepared(self._config, url, ensure)
             if secret is not None:
                 _keep_key(self._config, secret)
             children = [Child("api", "api"), Child("worker", "work")]
@@ -287,20 +289,34 @@ def _work(
     cli.main(arguments)
 
 
-def _prepared(config: Config, url: str) -> str | None:
+def _prepared(config: Config, url: str, ensure: Callable[[], str]) -> tuple[str, str | None]:
+    """The URL of the database, and what `_prepared_once` says of it. A server of ours that is
+    killed meanwhile is started again."""
+    for _ in range(TRIES - 1):
+        try:
+            return url, _prepared_once(config, url)
+        except Unavailable as error:
+            if config.database_url is not None:
+                raise
+            LOG.warning("database", error=str(error))
+            url = ensure()
+    return url, _prepared_once(config, url)
+
+
+def _prepared_once(config: Config, url: str) -> str | None:
     """As `recollect.app.prepare`, in a process that ends."""
     here, there = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=_prepare, args=(config, url, there))
     process.start()
     there.close()
     try:
-        secret, failure = here.recv()
+        secret, failure, away = here.recv()
     except EOFError:
         raise SetupError("preparing the database ended early; see above") from None
     finally:
         process.join()
     if failure is not None:
-        raise SetupError(failure)
+        raise Unavailable(failure) if away else SetupError(failure)
     return secret
 
 
@@ -309,9 +325,9 @@ def _prepare(config: Config, url: str, there: Connection) -> None:
 
     signal.set_wakeup_fd(-1)  # its number is free here, and would be that of a session
     try:
-        there.send((prepare(config, url), None))
+        there.send((prepare(config, url), None, False))
     except RecollectError as error:
-        there.send((None, str(error)))
+        there.send((None, str(error), isinstance(error, Unavailable)))
 
 
 def _keep_key(config: Config, secret: str) -> None:

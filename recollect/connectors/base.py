@@ -466,6 +466,11 @@ class Connector(ABC):
         """
         raise NotImplementedError(f"{self.provider} brings the content along")
 
+    def ping(self, source: Source) -> None:
+        """One cheap call that is answered as long as only single things are kept back, where one
+        thing may be told to wait (503). Raises what `changes` raises."""
+        return
+
     def sample(self, source: Source) -> Iterator[Change]:
         """The beginning of a listing of everything, for a look at an account; it may be left off
         at any time. Raises what `changes` raises."""

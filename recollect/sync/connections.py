@@ -207,6 +207,8 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         reach = [tag for tag in tenant.tags if reach is None or tag in reach]
     if reach is not None:
         reach = list(dict.fromkeys([*reach, *(change.tags or found.container_tags)]))
+    if change.metadata not in (None, found.metadata):
+        _forget_missing(tx, found.id)
     if again and found.state is ConnectionState.SYNCING:
         _forget_run(tx, found.id)
     tx.execute(
@@ -239,9 +241,17 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
     return get(tx, tenant, found.id)
 
 
+def _forget_missing(tx: Tx, id: ConnectionId) -> None:
+    """What syncs of another selection found missing, no sync of this one confirms."""
+    tx.execute(
+        "update items set missing_at = null where connection_id = %s and document_id is not null"
+        " and missing_at is not null",
+        (id,),
+    )
+
+
 def _forget_run(tx: Tx, id: ConnectionId) -> None:
-    """What the sync that runs found missing, and said, of another selection; what it did to
-    documents stays counted."""
+    """What the sync that runs found missing, and said; what it did to documents stays counted."""
     tx.execute(
         "update items i set missing_at = null from connections c where c.id = %s"
         " and i.connection_id = c.id and i.document_id is not null and i.missing_at >= c.began_at",

@@ -19,7 +19,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
-from recollect.documents import Said, SyncedDocument, content_hash
+from recollect.documents import SyncedDocument, content_hash
 from recollect.errors import NotFoundError, Refused
 from recollect.model import ConnectionId, DocumentId, SyncClaim
 from recollect.orgs import tags
@@ -44,6 +44,7 @@ from recollect.sync.items import (
     row_of,
     rows_outside,
     said_already,
+    said_before,
     storable_change,
     tags_of,
 )
@@ -385,15 +386,13 @@ def _store(
     if item.tags:  # those of the connection are there
         tags.ensure(tx, connection.org_id, item.tags)
     known: DocumentId | None = None if row is None else row["document_id"]
-    before = None
-    if row is not None and row["given_tags"] is not None:
-        before = Said(row["version"], row["title"], row["given_tags"], row["metadata"])
+    before, taken = said_before(tx, claim, item, row)
     try:
         id, changed = documents.put(tx, connection.org_id, synced, known, before)
     except NotFoundError:  # deleted while we waited for its row
         _stay_away(tx, claim, item, counts)
         return
-    remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
+    remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail, taken)
     if known is None:
         counts.add(DocumentId(id))
         counts.free -= 1
@@ -502,7 +501,8 @@ def _apply_listed(
     ).fetchone()
     assert tally is not None
     lost, new, total = tally["lost"], tally["new"], tally["total"]
-    if new and ((new > GUARDED and new * 2 > total) or lost == total):
+    held = bool(new and ((new > GUARDED and new * 2 > total) or lost == total))
+    if held:
         tx.execute(
             "update items set missing_at = coalesce(missing_at, now())"
             " where connection_id = %(connection)s and seen_at < %(began)s"
@@ -516,11 +516,11 @@ def _apply_listed(
             " connection to keep them until the source has been checked."
         )
         counts.code = counts.code or HELD
-        return
-    rows = tx.execute(
+    rows = tx.execute(  # what waits outside must not come in now, from where nobody selects it
         "select id from items where connection_id = %(connection)s and seen_at < %(began)s"
-        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)",
-        unseen,
+        " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)"
+        " and (document_id is null or not %(held)s)",
+        {**unseen, "held": held},
     ).fetchall()
     _remove(tx, claim, [row["id"] for row in rows], counts)
 

@@ -378,7 +378,8 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
     if connection.state is ConnectionState.FAILED:
         raise Parked(_told(connection), code=PROVIDER_UNAVAILABLE, after=DAY)
     if connection.parked_for:
-        raise Parked(_told(connection), code=RATE_LIMITED, after=connection.parked_for)
+        code = connection.failure.code if connection.failure else RATE_LIMITED
+        raise Parked(_told(connection), code=code, after=connection.parked_for)
     try:
         return connectors.get(connection.provider).fetch(open_source(app, connection), item)
     except NotFoundError as error:
@@ -405,14 +406,29 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
 
 def _parked(app: App, claim: Claim, connection: Connection, error: Transient) -> Transient:
     """A limit parks the whole connection; an outage this document, for as long as a day."""
-    if error.code == RATE_LIMITED:
-        after = min(error.after or MINUTE, DAY)
+    limit = error if error.code == RATE_LIMITED else _said_to_all(app, connection, error)
+    if limit is not None:
+        after = min(limit.after or MINUTE, DAY)
         with app.db.begin() as tx:
-            connection_queue.park(tx, connection.id, Failure(error.code, str(error)), after)
-        return Parked(str(error), code=error.code, after=after)
+            connection_queue.park(tx, connection.id, Failure(limit.code, str(limit)), after)
+        return Parked(str(limit), code=limit.code, after=after)
     if error.code == PROVIDER_UNAVAILABLE and _age(claim) < DAY:
         return Parked(str(error), code=error.code, after=max(error.after or MINUTE, MINUTE))
     return error
+
+
+def _said_to_all(app: App, connection: Connection, error: Transient) -> Transient | None:
+    """What the whole account is told, where one thing is told to wait: a 503 leaves open what it is
+    said of (RFC 9110 15.6.4)."""
+    if error.after is None:
+        return None
+    try:
+        connectors.get(connection.provider).ping(open_source(app, connection))
+    except Transient as told:
+        return told
+    except (Permanent, Reauthorize):  # an answer; what it is worth is for the next sync to say
+        pass
+    return None
 
 
 def _age(claim: Claim) -> timedelta:

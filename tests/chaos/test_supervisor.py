@@ -58,10 +58,42 @@ def test_a_signal_while_the_database_is_prepared_goes_into_no_file_of_that_proce
         recollect.app.prepare = prepare
         supervisor = serve.Supervisor(load())
         supervisor._heed_signals()
-        print(serve._prepared(supervisor._config, ""))
+        print(serve._prepared_once(supervisor._config, ""))
     """
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "b''\n"
+
+
+@pytest.mark.parametrize(("deaths", "told"), [(2, "('url 2', 'key')"), (3, "it is away")])
+def test_a_database_that_dies_while_it_is_prepared_is_started_again(
+    tmp_path: Path, deaths: int, told: str
+) -> None:
+    asked = f"""if True:
+        import itertools, pathlib
+        import recollect.app
+        from recollect.cli import serve
+        from recollect.config import load
+        from recollect.errors import RecollectError, Unavailable
+
+        tries = pathlib.Path({str(tmp_path / "tries")!r})
+        tries.touch()
+
+        def prepare(config, url):
+            tries.write_text(tries.read_text() + "x")
+            if len(tries.read_text()) <= {deaths}:
+                raise Unavailable("it is away")
+            return "key"
+
+        recollect.app.prepare = prepare
+        starts = itertools.count(1)
+        config = load().model_copy(update={{"database_url": None}})
+        try:
+            print(serve._prepared(config, "url", lambda: f"url {{next(starts)}}"))
+        except RecollectError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == told
 
 
 def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

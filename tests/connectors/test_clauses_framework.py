@@ -84,8 +84,7 @@ def test_after_thirty_days_of_absence_a_connection_fails_and_a_wish_brings_it_ba
     world.connect()
     world.sync()
     world.agrees()
-    # 500, because 503 with a wait is a limit to some (Graph).
-    world.peer.proxy.on(".", status=500, headers={"Retry-After": "0"}, times=None)
+    world.peer.proxy.on(".", status=503, headers={"Retry-After": "0"}, times=None)
     assert world.sync()["state"] == "ready"
     absent(world.app, world.id, 29.9)
     shown = world.sync()

@@ -55,8 +55,11 @@ EXEMPT: dict[tuple[str, str], str] = {
         [("folder", one) for one in ("authorizes", "revoked")], "a folder asks for no authorization"
     ),
     **dict.fromkeys(
-        [("folder", one) for one in ("limited", "waited")], "a disk asks nobody to slow down"
+        [("folder", one) for one in ("limited", "waited", "told")],
+        "a disk asks nobody to slow down",
     ),
+    ("web-crawler", "told"): "a host is asked by all crawls together, and its robots.txt may be"
+    " there while nothing else is; its own tests leave out a page that asks for each pause",
     ("folder", "meanwhile"): "nothing is asked that could tell when; its own tests change it"
     " between two steps of a listing",
     ("gmail", "other_secret"): "pushes of all mailboxes are signed by Google, for one address",
@@ -232,6 +235,16 @@ class World:
     def get(self, name: str) -> dict[str, Any]:
         return self.http.get(f"/v3/documents/{self.documents()[name]['id']}").json()
 
+    def waits(self, name: str) -> timedelta:
+        """How long its document waits yet."""
+        with self.app.db.begin() as tx:
+            row = tx.execute(
+                "select due_at - now() as wait from documents where id = %s",
+                (self.documents()[name]["id"],),
+            ).fetchone()
+        assert row is not None
+        return row["wait"]
+
     def agrees(self) -> None:
         documents = self.documents()
         assert set(documents) == self.peer.names()
@@ -369,6 +382,49 @@ def test_30_a_selection_without_anything_takes_everything_away_only_after_a_seco
     assert world.run()["removed"] == 3
 
 
+def select(world: World, metadata: dict[str, Any], **more: Any) -> None:
+    """As a user does, and wait for the sync that follows."""
+    shown = world.connection()["metadata"]
+    changed = {"metadata": {**shown, **metadata}, **more}
+    answer = world.http.patch(f"/v3/connections/{world.id}", json=changed)
+    assert answer.status_code == 200, answer.text
+    world.sync()
+
+
+@every("world", MISTYPED, indirect=True)
+def test_30_what_two_selections_lack_is_gone_only_after_a_second_look_at_one(world: World) -> None:
+    world.connect()
+    world.sync()
+    mistyped = MISTYPED[world.provider]
+    again = {key: value.swapcase() for key, value in mistyped.items() if key != "syncScope"}
+    select(world, mistyped)
+    select(world, {**mistyped, **again})
+
+    assert len(world.documents()) == 3
+    assert "They are kept for now" in world.run()["error"]
+    world.sync()
+    assert world.documents() == {}
+
+
+@every("world", MISTYPED, indirect=True)
+@every("kept_out_by", ["limit", "filter"])
+def test_30_what_was_kept_out_of_an_old_selection_stays_out(world: World, kept_out_by: str) -> None:
+    rule = {"excludeItems": {"titlePatterns": ["n2*"]}} if kept_out_by == "filter" else {}
+    assert world.http.patch("/v3/settings", json=rule).status_code == 200
+    world.connect(documentLimit=2 if kept_out_by == "limit" else 100)
+    world.sync()
+    before = set(world.documents())
+    world.http.patch("/v3/settings", json={"excludeItems": None})
+    select(world, MISTYPED[world.provider], documentLimit=100)
+
+    assert len(before) == 2
+    assert set(world.documents()) == before
+    world.sync()
+    assert world.documents() == {}
+    select(world, {**dict.fromkeys(MISTYPED[world.provider], ""), "syncScope": "full"})
+    world.agrees()
+
+
 @every("world", ["web-crawler", "folder"], indirect=True)
 @every(("patterns", "left"), [("includePatterns", {"n1"}), ("excludePatterns", {"n0", "n2"})])
 def test_a_list_of_patterns_ends_with_the_metadata_that_no_longer_has_it(
@@ -500,6 +556,42 @@ def test_4_labels_that_a_user_set_stay_beside_those_of_the_source(world: World) 
     assert world.finds("walrus of my own")
 
 
+@every("world", conforming("labels", by_day=SHAPES), indirect=True)
+def test_4_a_tag_that_a_user_took_off_does_not_return_with_the_connection(world: World) -> None:
+    def give(*tags: str) -> None:
+        changed = {"containerTags": [*tags]}
+        assert world.http.patch(f"/v3/connections/{world.id}", json=changed).status_code == 200
+        world.sync()
+
+    world.connect(containerTags=["notes", "work"])
+    world.sync()
+    for name in ("n1", "n2"):
+        world.patch(name, containerTags=["notes"])
+    world.sync()
+    give("notes")
+    world.peer.put("n1", "Number one speaks of yaks now.")
+    world.patch("n2", containerTags=["notes", "work"])
+    world.sync()
+    give("notes", "desk")
+    own = world.get("n2")["containerTags"]
+    give("notes", "work")
+
+    assert set(own) == {"notes", "desk", "work"}
+    assert set(world.get("n0")["containerTags"]) == {"notes", "work"}
+    assert world.get("n1")["containerTags"] == ["notes"]
+    assert set(world.get("n2")["containerTags"]) == {"notes", "work"}
+    before = world.run()
+    world.again()
+    world.sync()
+    assert before["removed"] == world.run()["changed"] == 0
+    world.patch("n1", containerTags=["notes", "work"])
+    give("notes")
+    assert {name: world.get(name)["containerTags"] for name in ("n0", "n1")} == {
+        "n0": ["notes"],
+        "n1": ["notes"],
+    }
+
+
 @every("world", conforming("content"), indirect=True)
 def test_4_content_that_a_user_replaced_stays_until_the_source_changes(world: World) -> None:
     world.connect()
@@ -608,6 +700,47 @@ def test_14_a_long_limit_parks_the_connection(world: World) -> None:
     due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
     assert timedelta(minutes=5) < due < timedelta(minutes=70)
     world.proxy_is_quiet_while(lambda: syncs.drain(world.app))
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("told"), indirect=True)
+def test_14_a_wait_that_one_thing_is_told_is_its_own(world: World) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    asked = world.peer.proxy.on(".", status=503, headers={"Retry-After": "7200"})
+    drain(world.app)
+
+    assert asked.hit.is_set()
+    documents = world.documents()
+    [name] = [name for name, shown in documents.items() if shown["status"] != "done"]
+    assert documents[name]["status"] == "queued"
+    assert timedelta(hours=1) < world.waits(name) < timedelta(hours=3)
+    shown = world.connection()
+    assert (shown["errorCode"], shown["error"]) == (None, None)
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("told"), indirect=True)
+def test_14_a_wait_that_the_account_is_told_is_that_of_all(world: World) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    before = len(world.peer.proxy.log)
+    world.peer.proxy.on(".", status=503, headers={"Retry-After": "7200"}, times=None)
+    drain(world.app)
+
+    assert len(world.peer.proxy.log) == before + 2
+    documents = world.documents()
+    assert {shown["status"] for shown in documents.values()} == {"queued"}
+    assert {world.waits(name) > timedelta(hours=1) for name in documents} == {True}
+    shown = world.connection()
+    assert (shown["state"], shown["errorCode"]) == ("ready", "provider_unavailable")
+    due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
+    assert timedelta(hours=1) < due
     world.peer.proxy.behave()
     world.sync()
     world.agrees()

@@ -1478,7 +1478,6 @@ def test_a_short_wait_is_waited_in_place(
         (429, "activityLimitReached", "315", 315),
         (429, "activityLimitReached", "36000", 36_000),
         (429, "x", "999999", 3600),
-        (503, "serviceNotAvailable", "120", 120),
         (403, "activityLimitReached", "60", 60),
         (509, "bandwidthLimitExceeded", None, 600),
         (507, "quotaLimitReached", None, 600),
@@ -1777,7 +1776,7 @@ def test_content_of_eleven_megabytes_is_read(graph: FakeGraph, ann: User, connec
         (401, None, "provider_unavailable"),
         (500, None, "provider_unavailable"),
         (429, "90", "rate_limited"),
-        (503, "90", "rate_limited"),
+        (503, "90", "provider_unavailable"),
     ],
 )
 def test_a_bad_day_where_content_is_kept_is_passing(

@@ -748,14 +748,21 @@ def test_slow_down_parks_the_connection(synced: MemorySource, proxy: Proxy, code
     assert proxy.asked("list-type=2") == 3 + 3  # those of the first sync
 
 
-@pytest.mark.parametrize("body", [error("SlowDown"), error("ServiceUnavailable"), b"busy"])
-def test_a_long_wait_is_not_waited_here(synced: MemorySource, proxy: Proxy, body: bytes):
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (error("SlowDown"), "rate_limited"),
+        (error("ServiceUnavailable"), "provider_unavailable"),
+        (b"busy", "provider_unavailable"),
+    ],
+)
+def test_a_long_wait_is_not_waited_here(synced: MemorySource, proxy: Proxy, body: bytes, code: str):
     proxy.on("list-type=2", status=503, headers={"Retry-After": "600"}, body=body)
 
     error_ = refused(synced)
 
     assert isinstance(error_, Transient)
-    assert (error_.code, error_.after) == ("rate_limited", timedelta(minutes=10))
+    assert (error_.code, error_.after) == (code, timedelta(minutes=10))
     assert synced.pauses == []
 
 

@@ -182,6 +182,9 @@ class CabinetConnector(Connector):
             raise NotFoundError("Not found")
         return Extracted(json.loads(answer.data)["text"])
 
+    def ping(self, source: Source) -> None:
+        source.api.get("/me")
+
     def watches(self, source: Source) -> Sequence[str]:
         return ["things"]
 

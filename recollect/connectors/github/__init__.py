@@ -200,7 +200,7 @@ class Github(Connector):
         states = {one.id: before[one.id] for one in picked if one.id in before}
         troubles: list[Trouble] = []
         failures: list[Transient] = []
-        patience = Patience(lambda: source.api.get("/user"))
+        patience = Patience(lambda: self.ping(source))
         for repository in picked:
             source.going()
             try:
@@ -274,6 +274,9 @@ class Github(Connector):
         ending = path.rpartition(".")[2].lower()
         mime = "text/markdown" if ending in MARKDOWN else "text/plain"
         return Blob(data, mime, path.rpartition("/")[2], item.url)
+
+    def ping(self, source: Source) -> None:
+        source.api.get("/user")
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         answer = source.api.call("GET", "/user")

@@ -124,6 +124,9 @@ class Gmail(Connector):
             raise NotFoundError(f"{item.title} is not in the mailbox any more")
         return ThreadReader(source).read(thread)
 
+    def ping(self, source: Source) -> None:
+        source.api.get(path_of("profile"))
+
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         profile = source.api.get(path_of("profile"))
         field_of(profile, "historyId", str)

@@ -133,6 +133,9 @@ class GoogleDrive(Connector):
     def fetch(self, source: Source, item: Remembered) -> Blob:
         return content_of(source.api, item)
 
+    def ping(self, source: Source) -> None:
+        start_of(source.api, USER)
+
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         start_of(source.api, USER)
         yield Assumption("changes", True, "the feed of changes can be followed")

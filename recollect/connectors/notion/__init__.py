@@ -34,6 +34,7 @@ from recollect.connectors.base import (
     settings_of,
 )
 from recollect.connectors.notion._blocks import GONE, BlockReader, render
+from recollect.connectors.notion._calls import NotionCalls
 from recollect.connectors.notion._files import Hosted, read_files
 from recollect.connectors.notion._markdown import has_unknown, shown_files, simplified
 from recollect.connectors.notion._pass import KIND, PER_SECOND, RESTRICTED, Pass
@@ -168,6 +169,9 @@ class Notion(Connector):
             kind=KIND,
             warnings=tuple(dict.fromkeys([*page.lacking, *lacking])),
         )
+
+    def ping(self, source: Source) -> None:
+        NotionCalls(source).is_there()
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         bot = as_object(field_of(source.api.get("/v1/users/me"), "bot", dict))

@@ -32,6 +32,7 @@ from recollect.connectors.base import Account, Assumption, Change, Connector, Cu
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.onedrive._files import KIND, LARGEST_FILE, known_file
 from recollect.connectors.onedrive._graph import (
+    OWN_DRIVE,
     REDIRECTS,
     denial_of,
     download,
@@ -122,12 +123,7 @@ class OneDrive(Connector):
     def judge(self, answer: EndpointAnswer) -> Exception | None:
         codes, message = error_of(answer)
         status = answer.status
-        asked = "retry-after" in answer.headers
-        if (
-            status in (429, 507, 509)
-            or (status == 503 and asked)
-            or (status == 403 and codes & LIMITS)
-        ):
+        if status in (429, 507, 509) or (status == 403 and codes & LIMITS):
             return limit_of(answer)
         if status == 423:
             return Transient(
@@ -185,6 +181,9 @@ class OneDrive(Connector):
         if file.size not in (-1, len(answer.data)):
             refuse_page(answer.data)
         return Blob(answer.data, file.mime or None, item.title, item.url)
+
+    def ping(self, source: Source) -> None:
+        source.api.get(OWN_DRIVE)
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
         page = as_object(source.api.get(DELTA))

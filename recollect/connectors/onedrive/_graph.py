@@ -90,12 +90,13 @@ def download(fetcher: Fetcher, url: str, hops: int = HOPS) -> EndpointAnswer:
         return answer
     if answer.status in REDIRECTS and hops:
         return download(fetcher, _joined(url, answer.headers.get("location", "")), hops - 1)
-    if answer.status == 429 or (answer.status == 503 and "retry-after" in answer.headers):
+    if answer.status == 429:
         raise limit_of(answer)
     # Such addresses are good for a short time, so 401 to 410 mean no more than that one is not.
-    raise Transient(
-        f"the place where the content is kept answered {answer.status}", code=PROVIDER_UNAVAILABLE
-    )
+    told = f"the place where the content is kept answered {answer.status}"
+    meant = outcome(answer.status, answer.headers, told)
+    after = meant.after if isinstance(meant, Transient) else None
+    raise Transient(told, code=PROVIDER_UNAVAILABLE, after=after)
 
 
 def _joined(base: str, location: str) -> str:

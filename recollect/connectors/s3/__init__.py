@@ -115,12 +115,13 @@ class S3(Connector):
         yield Checkpoint({**asked, "after": None})
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
-        bucket = S3Bucket(_settings(source.metadata), source.fetcher, source.pause)
-        return Blob(bucket.get(item.id), name=_title(item.id))
+        return Blob(_bucket_of(source).get(item.id), name=_title(item.id))
+
+    def ping(self, source: Source) -> None:
+        _bucket_of(source).list(None, 1)
 
     def assumptions(self, source: Source) -> Iterator[Assumption]:
-        settings = _settings(source.metadata)
-        off = S3Bucket(settings, source.fetcher, source.pause).clock_off(datetime.now(UTC))
+        off = _bucket_of(source).clock_off(datetime.now(UTC))
         if off is None:
             yield Assumption("clock", None, "the service does not send the time")
         else:
@@ -130,7 +131,7 @@ class S3(Connector):
                 f"the clocks differ by {abs(off).total_seconds():.0f} seconds; requests are signed"
                 f" with the time, and refused from {CLOCK.total_seconds():.0f} on",
             )
-        safe = settings.base_url.startswith("https://")
+        safe = _settings(source.metadata).base_url.startswith("https://")
         told = "requests go over TLS" if safe else "requests and contents go unencrypted (http)"
         yield Assumption("transport", True if safe else None, told)
 
@@ -146,6 +147,10 @@ CHECKS: Mapping[str, tuple[re.Pattern[str], str]] = {
 }
 """What is required, and its rule."""
 OPTIONAL = ("endpoint", "prefix", TAG_PATTERN)
+
+
+def _bucket_of(source: Source) -> S3Bucket:
+    return S3Bucket(_settings(source.metadata), source.fetcher, source.pause)
 
 
 def _settings(metadata: Mapping[str, Any]) -> Settings:

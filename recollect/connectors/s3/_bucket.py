@@ -226,8 +226,7 @@ class S3Bucket:
         code, said, _ = _error(answer.data)
         meant = outcome(answer.status, answer.headers, "")
         after = meant.after if isinstance(meant, Transient) else None
-        told_to_wait = answer.status == 503 and after is not None
-        if code in SLOW or answer.status == 429 or told_to_wait:
+        if code in SLOW or answer.status == 429:
             return Transient(f"{self._host} asks to slow down", code=RATE_LIMITED, after=after)
         if code == "RequestTimeTooSkewed":
             return Transient(
