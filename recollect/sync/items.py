@@ -21,7 +21,6 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
-from recollect.documents import Said
 from recollect.errors import NotFoundError
 from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
 from recollect.sync import change_log
@@ -43,10 +42,6 @@ HELD = "mass_deletion_held"
 WAITS_FOR_MODEL = "filter_undecided"
 GUARDED = 20
 """A listing that lost more documents than this, and more than half, has to be confirmed."""
-
-TAKEN = ""
-"""In `given_tags`: behind it stand tags that a user took off the document, and that its connection
-gave up after that. Should it give them again, this document does without."""
 
 _VERDICT = "case when verdict = 'document' and document_id is null then 'deleted' else verdict end"
 
@@ -404,28 +399,6 @@ def tags_of(claim: SyncClaim, item: Item) -> list[str]:
     return list(dict.fromkeys([*claim.connection.container_tags, *item.tags]))
 
 
-def said_before(
-    tx: Tx, claim: SyncClaim, item: Item, row: Mapping[str, Any] | None
-) -> tuple[Said | None, Sequence[str]]:
-    """What was said of a document, if that is known, and what `remember` is to keep as taken off;
-    the document is locked."""
-    if row is None or row["given_tags"] is None:
-        return None, ()
-    given: list[str] = [*row["given_tags"], TAKEN]
-    end = given.index(TAKEN)
-    given, taken = given[:end], [tag for tag in given[end:] if tag != TAKEN]
-    now = tags_of(claim, item)
-    if taken or not set(given) <= set(now):
-        found = tx.execute(
-            "select container_tags from documents where id = %s", (row["document_id"],)
-        ).fetchone()
-        here: list[str] = found["container_tags"] if found else []
-        taken = [tag for tag in taken if tag not in here]  # else it was put on again since
-        given = [*given, *taken]
-        taken = [tag for tag in given if tag not in here and tag not in now]
-    return Said(row["version"], row["title"], given, row["metadata"]), taken
-
-
 def remember(
     tx: Tx,
     claim: SyncClaim,
@@ -433,9 +406,7 @@ def remember(
     verdict: str,
     document: DocumentId | None,
     detail: str | None,
-    taken: Sequence[str] = (),
 ) -> None:
-    given = [*tags_of(claim, item), *([TAKEN, *taken] if taken else [])]
     # A page's text without a document is not kept: it is fetched again when there is room, or
     # when the filter lets it in.
     kept = document is not None or item.text is None or verdict in (FILTERED, UNDECIDED)
@@ -455,7 +426,7 @@ def remember(
         {
             "connection": claim.connection.id,
             "id": item.id,
-            "given": None if document is None else given,
+            "given": None if document is None else tags_of(claim, item),
             "version": version,
             "title": item.title,
             "url": item.url,
