@@ -426,7 +426,7 @@ def _said_to_all(app: App, connection: Connection, error: Transient) -> Transien
         connectors.get(connection.provider).ping(open_source(app, connection))
     except Transient as told:
         return told
-    except (Permanent, Reauthorize):  # an answer; what it is worth is for the next sync to say
+    except (NotFoundError, Permanent, Reauthorize):  # an answer; the next sync says what of it
         pass
     return None
 
