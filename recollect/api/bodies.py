@@ -1,14 +1,15 @@
 """Bodies of requests while they come in: how large, how slow, and how many at once.
 
-Memory is charged as it is taken: to the key that sends, to all keys together, or to all who have
-none. What a body's header claims is only believed where it claims too much.
+Memory is charged as it is taken: to the key that sends, its organisation and all keys together, or
+to all who have none. What a body's header claims is only believed where it claims too much.
 """
 
 import asyncio
 import re
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from itertools import accumulate
 
@@ -54,8 +55,10 @@ VALUE = 48
 """Bytes that a JSON value takes in memory besides its text, at least."""
 BY_KEY = 112 * MB
 """Memory for the bodies of one key that are in work; one of the largest has room."""
+BY_ORG = 144 * MB
+"""… and of all keys of an organisation: beside it there is room for a largest one of others."""
 BY_ALL = 224 * MB
-"""Memory for the bodies of all keys that are in work."""
+"""… and of all keys."""
 BY_STRANGERS = 64 * MB
 """Memory for the bodies of all who have no key."""
 PATIENCE = timedelta(seconds=10)
@@ -73,44 +76,87 @@ class BusyError(RateLimitError):
     status = 503
 
 
+class Held:
+    """What one body holds of the memory, and whether it waits for more."""
+
+    def __init__(self, key: Key | None) -> None:
+        self.key = key
+        self.size = 0
+        self.waits = False
+
+    def shares(self) -> dict[str, int]:
+        """What it takes from, and how much that may be in all."""
+        if self.key is None:
+            return {"strangers": BY_STRANGERS}
+        return {
+            f"key {self.key.id}": BY_KEY,
+            f"org {self.key.org.id}": BY_ORG,
+            "all": BY_ALL,
+        }
+
+
 class BodyMemory:
     """The memory that bodies in work hold, in this process; used on the event loop only."""
 
     def __init__(self) -> None:
-        self._held = defaultdict[str | None, int](int)
-        """by key; None: by all who have none"""
-        self._freed = asyncio.Event()
+        self._taken = Counter[str]()
+        """by share"""
+        self._holders: dict[Held, None] = {}
+        """in the order in which they came"""
+        self._changed = asyncio.Event()
 
-    async def take(self, key: Key | None, size: int) -> None:
-        """Waits for room; raises RateLimitError where the key holds too much, BusyError where
-        others do."""
+    async def take(self, held: Held, size: int) -> None:
+        """Waits for room, but not where all who have taken it wait for each other: then the last of
+        them gives way. Raises RateLimitError where the key or the organisation holds too much,
+        BusyError where others do."""
         until = time.monotonic() + PATIENCE.total_seconds()
-        while (fault := self._fault(key, size)) is not None:
-            rest = until - time.monotonic()
-            if rest <= 0:
-                raise fault
-            self._freed.clear()
-            try:
-                async with asyncio.timeout(rest):
-                    await self._freed.wait()
-            except TimeoutError:
-                continue
-        self._held[key and key.id] += size
+        try:
+            while (share := self._full(held, size)) is not None:
+                held.waits = True
+                rest = until - time.monotonic()
+                if rest <= 0 or self._gives_way(held, share):
+                    raise _refusal(share)
+                self._changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(rest):
+                        await self._changed.wait()
+        finally:
+            held.waits = False
+        held.size += size
+        self._holders[held] = None
+        for share in held.shares():
+            self._taken[share] += size
 
-    def give_back(self, key: Key | None, size: int) -> None:
-        self._held[key and key.id] -= size
-        if self._held[key and key.id] <= 0:
-            del self._held[key and key.id]
-        self._freed.set()
+    def give_back(self, held: Held) -> None:
+        for share in held.shares():
+            self._taken[share] -= held.size
+        self._taken += Counter()  # forgets who has none
+        held.size = 0
+        self._holders.pop(held, None)
+        self._changed.set()
 
-    def _fault(self, key: Key | None, size: int) -> RateLimitError | None:
-        own = self._held.get(key and key.id, 0) + size
-        if key is None:
-            return BusyError("Too busy", timedelta(seconds=1)) if own > BY_STRANGERS else None
-        if own > BY_KEY:
-            return RateLimitError("Too many large requests at once", timedelta(seconds=1))
-        others = sum(held for id, held in self._held.items() if id is not None)
-        return BusyError("Too busy", timedelta(seconds=1)) if others + size > BY_ALL else None
+    def _full(self, held: Held, size: int) -> str | None:
+        """The first share without room for it."""
+        shares = held.shares().items()
+        return next((name for name, most in shares if self._taken[name] + size > most), None)
+
+    def _gives_way(self, held: Held, share: str) -> bool:
+        """Whether nobody who holds some of the share will be done, and this one came last."""
+        holders = [one for one in self._holders if share in one.shares()]
+        if not all(one.waits for one in holders):
+            return False
+        if holders[-1] is not held:
+            self._changed.set()  # the last one looks, too
+        return holders[-1] is held
+
+
+def _refusal(share: str) -> RateLimitError:
+    soon = timedelta(seconds=1)
+    if share.startswith("key "):
+        return RateLimitError("Too many large requests at once", soon)
+    if share.startswith("org "):
+        return RateLimitError("Too many large requests of this organisation at once", soon)
+    return BusyError("Too busy", soon)
 
 
 _AS_IT_IS = frozenset({"", "identity", "utf-8", "utf8"})
@@ -133,8 +179,7 @@ class Body:
         self._claimed = headers.get("content-length", "")
         self._encoding = headers.get("content-encoding", "identity")
         self._taken = 0
-        self._charged = 0
-        self._payer: Key | None = None
+        self._held: Held | None = None
 
     def check(self) -> None:
         """Raises BadRequestError for a body that claims to be too large, or to be compressed."""
@@ -147,9 +192,8 @@ class Body:
 
     def close(self) -> None:
         """The request is over: what it held is free."""
-        if self._charged:
-            self._ledger.give_back(self._payer, self._charged)
-            self._charged = 0
+        if self._held is not None:
+            self._ledger.give_back(self._held)
 
     def counted(self, receive: Receive) -> Receive:
         """`receive`, which raises RequestError where the body goes beyond a limit."""
@@ -179,20 +223,20 @@ class Body:
         self._taken += len(piece)
         if self._taken > self._limit:
             raise self._too_large()
+        if self._held is None:  # the key is known before a body is read, and the same to its end
+            self._held = Held(self._key)
         if self._spooled:
             # It goes to the disk as it comes, and is read from there once it is whole.
             size = min(self._taken, MB) - min(self._taken - len(piece), MB) if more else 0
-            size += 0 if more else max(self._taken - self._charged, 0)
+            size += 0 if more else max(self._taken - self._held.size, 0)
         else:
             size = len(piece)
         if self._json is not None and self._key is not None:
             size += VALUE * self._json.feed(piece)
-        if self._charged + size > (BY_STRANGERS if self._key is None else BY_KEY):
+        if self._held.size + size > (BY_STRANGERS if self._key is None else BY_KEY):
             raise BadRequestError("the body holds too many values")
         if size:
-            await self._ledger.take(self._key, size)
-            self._payer = self._key  # known before a body is read, and the same to its end
-            self._charged += size
+            await self._ledger.take(self._held, size)
 
     @property
     def _key(self) -> Key | None:

@@ -23,6 +23,7 @@ from recollect.documents._reading import get, row_of
 from recollect.documents._rows import (
     COLUMNS,
     DIRECT,
+    LATER,
     ORDER,
     REACH,
     TITLE_LENGTH,
@@ -213,8 +214,9 @@ def reprocess(
         " and (d.id = any(%(ids)s) or d.custom_id = any(%(ids)s)"
         " or (%(failed)s and d.status = 'failed'))" + ORDER + " for update)"
         " update documents d set status = 'queued', stage = null, due_at = now(), attempts = 0,"
-        " error_code = null, error_message = null, told_failure = null, updated_at = now()"
-        " from ended where d.id = ended.id returning d.id",
+        " error_code = null, error_message = null, told_failure = null, updated_at = "
+        + LATER
+        + " from ended where d.id = ended.id returning d.id",
         {**tenancy.bounds(tenant), "ids": list(ids), "failed": failed, "direct": DIRECT},
     ).fetchall()
     if rows:

@@ -17,7 +17,7 @@ from recollect.documents._asked import DocumentChange, NewDocument
 from recollect.documents._blobs import name_blobs
 from recollect.documents._counts import take_off
 from recollect.documents._naming import rename
-from recollect.documents._rows import COLUMNS, read, scope, stored
+from recollect.documents._rows import COLUMNS, LATER, read, scope, stored
 from recollect.errors import Collided, PermissionDeniedError
 from recollect.model import (
     Content,
@@ -111,8 +111,9 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         "update documents d set revision = d.revision + 1, attempts = 0,"
         " status = case when d.status = 'processing' then d.status else 'queued' end,"
         " due_at = case when d.status = 'processing' then d.due_at else now() end,"
-        " error_code = null, error_message = null, updated_at = now(),"
-        " kind = %(kind)s, url = %(url)s, content = %(text)s, content_hash = %(hash)s,"
+        " error_code = null, error_message = null, updated_at = "
+        + LATER
+        + ", kind = %(kind)s, url = %(url)s, content = %(text)s, content_hash = %(hash)s,"
         " blob = %(blob)s, blob_name = %(blob_name)s, blob_mime = %(blob_mime)s,"
         " forced_kind = %(forced)s, extractor = %(extractor)s, source_id = %(source_id)s"
         " from (select id, blob from documents where id = %(id)s for update) old"
@@ -139,8 +140,9 @@ def accept(tx: Tx, id: DocumentId, content: Content, *, revive: bool) -> None:
         doom(tx, [content.blob.key if held is None else held["blob"]])
     again = tx.execute(
         "update documents set status = 'queued', due_at = now(), attempts = 0,"
-        " error_code = null, error_message = null, told_failure = null, updated_at = now()"
-        " where id = %s and (status = 'failed' or (status = 'done' and chunks = 0))",
+        " error_code = null, error_message = null, told_failure = null, updated_at = "
+        + LATER
+        + " where id = %s and (status = 'failed' or (status = 'done' and chunks = 0))",
         (id,),
     )
     if again.rowcount:
@@ -167,8 +169,9 @@ def set_details(tx: Tx, document: Document, change: DocumentChange) -> Counter[i
             " document_date = coalesce(%(document_date)s,"
             "   case when 'document_date' <> all(%(clears)s::text[]) then d.document_date end),"
             " task_type = coalesce(%(task_type)s, d.task_type),"
-            " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = now()"
-            " from (select id, scope from documents where id = %(id)s) old"
+            " dreaming = coalesce(%(dreaming)s, d.dreaming), updated_at = "
+            + LATER
+            + " from (select id, scope from documents where id = %(id)s) old"
             " where d.id = old.id and (%(sets_group)s"
             "  or num_nonnulls(%(custom_id)s::text, %(title)s::text, %(tags)s::text[],"
             "   %(filepath)s::text, %(metadata)s::jsonb, %(document_date)s::timestamptz,"
@@ -240,7 +243,9 @@ def set_details_of_all(tx: Tx, document: Document, change: DocumentChange) -> Co
         " document_date = coalesce(%(document_date)s,"
         "   case when 'document_date' <> all(%(clears)s::text[]) then document_date end),"
         " task_type = coalesce(%(task_type)s, task_type),"
-        " dreaming = coalesce(%(dreaming)s, dreaming), updated_at = now() where id = any(%(ids)s)",
+        " dreaming = coalesce(%(dreaming)s, dreaming), updated_at = "
+        + LATER
+        + " where id = any(%(ids)s)",
         {
             "tags": tags,
             "scope": new,

@@ -26,7 +26,7 @@ from recollect.documents._changing import (
     take_out,
 )
 from recollect.documents._naming import first_hash, move_names, rename, replace_words
-from recollect.documents._rows import ORDER, TERM_SPACE
+from recollect.documents._rows import LATER, ORDER, TERM_SPACE
 from recollect.errors import (
     LeaseLost,
 )
@@ -170,7 +170,7 @@ _DONE = (
     " status = case when revision > %(revision)s then 'queued' else 'done' end,"
     " due_at = case when revision > %(revision)s then now() end,"
     " attempts = case when revision > %(revision)s then 0 else attempts end,"
-    " stage = null, error_code = null, error_message = null, updated_at = now(),"
+    " stage = null, error_code = null, error_message = null, updated_at = " + LATER + ","
     " chunks = %(chunks)s, embedded = %(embedded)s, reused = %(reused)s,"
     " removed = %(removed)s"
     " where id = %(id)s returning status, title"

@@ -11,7 +11,7 @@ from recollect import db
 from recollect.db import Tx
 from recollect.db.leases import Leases, fenced
 from recollect.documents._changing import drop_stashed
-from recollect.documents._rows import COLUMNS, DIRECT, ORDER, content_of, read
+from recollect.documents._rows import COLUMNS, DIRECT, LATER, ORDER, content_of, read
 from recollect.errors import (
     LeaseLost,
 )
@@ -217,8 +217,7 @@ def bury(tx: Tx, *, max_attempts: int) -> list[DocumentId]:
         " error_message = case when d.status = 'processing' or d.error_message is null"
         "  then format('the worker died while %%s it, at the last of %%s attempts',"
         "   coalesce(d.stage, 'processing'), d.attempts) else d.error_message end,"
-        " updated_at = now()"
-        " from due where d.id = due.id returning d.id, d.org_id",
+        " updated_at = " + LATER + " from due where d.id = due.id returning d.id, d.org_id",
         (max_attempts,),
     ).fetchall()
     for org in sorted({row["org_id"] for row in rows}):
@@ -273,8 +272,9 @@ def fail(tx: Tx, claim: Claim, failure: Failure) -> None:
         " status = case when revision > %(revision)s then 'queued' else 'failed' end,"
         " due_at = case when revision > %(revision)s then now() end,"
         " attempts = case when revision > %(revision)s then 0 else attempts end,"
-        " updated_at = now()"
-        " where id = %(id)s and claims = %(number)s and status = 'processing' returning status",
+        " updated_at = "
+        + LATER
+        + " where id = %(id)s and claims = %(number)s and status = 'processing' returning status",
         _failed(claim, failure),
     ).fetchone()
     if row is None:

@@ -59,6 +59,12 @@ NEWEST = (
 )
 """the newest text that is known: one that was accepted counts at once, and is shown with the line
 breaks at its end, so that who reads, edits and writes back in a row loses nothing"""
+LATER = (
+    "case when updated_at > now() and updated_at < now() + interval '1 minute'"
+    " then updated_at + interval '1 microsecond' else now() end"
+)
+"""`updated_at` of a change: a transaction that began before another one may change a document after
+it. Much further ahead is only a clock that was set back since."""
 ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
 _SUFFIX = re.compile(r"(?<=.)\.(?=[0-9]*[a-z])[a-z0-9]{1,10}$", re.IGNORECASE | re.ASCII)

@@ -20,6 +20,7 @@ from recollect.documents._changing import (
 )
 from recollect.documents._naming import rename
 from recollect.documents._reading import get
+from recollect.documents._rows import LATER
 from recollect.errors import (
     LeaseLost,
 )
@@ -95,7 +96,7 @@ def put(
     moved = tx.execute(
         "update documents set source_id = %(source_id)s,"
         " title = coalesce(given_title, %(title)s, title),"
-        " url = %(url)s, updated_at = now() where id = %(id)s"
+        " url = %(url)s, updated_at = " + LATER + " where id = %(id)s"
         " and (source_id, title, url) is distinct from"
         " (%(source_id)s, coalesce(given_title, %(title)s, title), %(url)s::text)",
         {
@@ -114,8 +115,9 @@ def put(
 
 def _rename(tx: Tx, org: OrgId, id: DocumentId, title: str | None) -> bool:
     done = tx.execute(
-        "update documents set title = %(title)s, updated_at = now()"
-        " where id = %(id)s and given_title is null and title is distinct from %(title)s"
+        "update documents set title = %(title)s, updated_at = "
+        + LATER
+        + " where id = %(id)s and given_title is null and title is distinct from %(title)s"
         " and %(title)s::text is not null",
         {"id": id, "title": title},
     )
@@ -208,7 +210,7 @@ def detach(tx: Tx, org: OrgId, connection: ConnectionId) -> None:
     tx.execute(
         "update documents set connection_id = null,"
         " content = case when blob is null then coalesce(content, text) end,"
-        " claims = claims + 1, updated_at = now() where connection_id = %s",
+        " claims = claims + 1, updated_at = " + LATER + " where connection_id = %s",
         (connection,),
     )
 

@@ -18,11 +18,12 @@ from starlette.types import Message
 
 from recollect.api import bodies
 from recollect.api.answering import AnswerRequest
-from recollect.api.bodies import Body, BodyMemory, BusyError, Scanner, limit_of
+from recollect.api.bodies import Body, BodyMemory, BusyError, Held, Scanner, limit_of
 from recollect.db import Database
 from recollect.errors import BadRequestError, RateLimitError
 from recollect.model import Key, Org, Scope
 from recollect.orgs import orgs
+from tests.conftest import fresh_org
 from tests.contract.calls import refused
 
 MB = 1024 * 1024
@@ -114,33 +115,47 @@ def test_scanning_takes_steps_like_its_input(shape: bytes):
 
 @pytest.fixture
 def two_keys(db: Database, org: Org) -> tuple[Key, Key]:
-    def made() -> Key:
-        with db.begin() as tx:
-            return orgs.authenticate(tx, orgs.create_key(tx, org.id, scope=Scope.READ)[1])
-
-    return made(), made()
+    return made(db, org), made(db, org)
 
 
-def test_one_key_does_not_take_the_place_of_others(
-    two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
+def made(db: Database, org: Org) -> Key:
+    with db.begin() as tx:
+        return orgs.authenticate(tx, orgs.create_key(tx, org.id, scope=Scope.READ)[1])
+
+
+async def take(ledger: BodyMemory, key: Key | None, size: int) -> Held:
+    held = Held(key)
+    await ledger.take(held, size)
+    return held
+
+
+def test_one_key_and_one_organisation_do_not_take_the_place_of_others(
+    db: Database, two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(bodies, "PATIENCE", timedelta(seconds=0.05))
     one, other = two_keys
 
-    async def run() -> None:
+    async def run(foreign: Key) -> None:
         ledger = BodyMemory()
-        await ledger.take(one, bodies.BY_KEY)
+        first = await take(ledger, one, bodies.BY_KEY)
         with pytest.raises(RateLimitError) as full:
-            await ledger.take(one, 1)
+            await take(ledger, one, 1)
         assert full.value.status == 429
-        await ledger.take(other, bodies.BY_ALL - bodies.BY_KEY)
-        await ledger.take(None, bodies.BY_STRANGERS)
+        await take(ledger, other, bodies.BY_ORG - bodies.BY_KEY)
+        with pytest.raises(RateLimitError, match="organisation") as full:
+            await take(ledger, other, 1)
+        assert full.value.status == 429
+        await take(ledger, foreign, bodies.LARGEST)
         with pytest.raises(BusyError):
-            await ledger.take(None, 1)
-        ledger.give_back(one, bodies.BY_KEY)
-        await ledger.take(one, bodies.BY_KEY)
+            await take(ledger, foreign, 1)
+        await take(ledger, None, bodies.BY_STRANGERS)
+        with pytest.raises(BusyError):
+            await take(ledger, None, 1)
+        ledger.give_back(first)
+        await take(ledger, one, bodies.BY_KEY)
 
-    asyncio.run(run())
+    with fresh_org(db) as another:
+        asyncio.run(run(made(db, another)))
 
 
 def test_who_waits_goes_on_as_soon_as_there_is_room(two_keys: tuple[Key, Key]):
@@ -148,14 +163,50 @@ def test_who_waits_goes_on_as_soon_as_there_is_room(two_keys: tuple[Key, Key]):
 
     async def run() -> None:
         ledger = BodyMemory()
-        await ledger.take(one, bodies.BY_KEY)
-        waiting = asyncio.create_task(ledger.take(one, MB))
+        first = await take(ledger, one, bodies.BY_KEY)
+        waiting = asyncio.create_task(take(ledger, one, MB))
         await asyncio.sleep(0)
         assert not waiting.done()
-        ledger.give_back(one, bodies.BY_KEY)
+        ledger.give_back(first)
         await waiting
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_bodies_that_wait_for_each_other_give_way_from_the_last(
+    two_keys: tuple[Key, Key], count: int
+):
+    """Else each holds what the others need until none of them has patience left."""
+
+    async def run() -> list[str]:
+        ledger, began = BodyMemory(), asyncio.get_running_loop().time()
+
+        async def send(body: Body) -> str:
+            async def receive() -> Message:
+                await asyncio.sleep(0)  # the others' turn
+                return {"type": "http.request", "body": b"a" * MB, "more_body": next(rest) > 0}
+
+            rest = iter(range(79, -1, -1))
+            counted = body.counted(receive)
+            try:
+                while (await counted())["more_body"]:
+                    pass
+            except RateLimitError:
+                return "refused"
+            finally:
+                body.close()
+            return "taken"
+
+        came = [body_of(ledger, two_keys[0], "application/octet-stream") for _ in range(count)]
+        outcomes = await asyncio.gather(*map(send, came))
+        assert asyncio.get_running_loop().time() - began < bodies.PATIENCE.total_seconds()
+        await take(ledger, two_keys[0], bodies.BY_KEY)  # all is given back
+        return outcomes
+
+    outcomes = asyncio.run(run())
+    assert outcomes[0] == "taken"
+    assert outcomes[-1] == "refused"
 
 
 def body_of(ledger: BodyMemory, key: Key | None, kind: str, path: str = "/v3/documents") -> Body:
@@ -188,7 +239,7 @@ def test_values_are_charged_beside_bytes(two_keys: tuple[Key, Key]):
         upload = body_of(ledger, one, "multipart/form-data; boundary=b")
         await read(upload, (b"a" * MB for _ in range(80)))
         upload.close()
-        await ledger.take(one, bodies.BY_KEY)
+        await take(ledger, one, bodies.BY_KEY)
 
     asyncio.run(run())
 
