@@ -112,7 +112,9 @@ class BodyMemory:
         until = time.monotonic() + PATIENCE.total_seconds()
         try:
             while (share := self._full(held, size)) is not None:
-                held.waits = True
+                if not held.waits:
+                    held.waits = True
+                    self._changed.set()  # another one may have to give way now
                 rest = until - time.monotonic()
                 if rest <= 0 or self._gives_way(held, share):
                     raise _refusal(share)
@@ -143,11 +145,7 @@ class BodyMemory:
     def _gives_way(self, held: Held, share: str) -> bool:
         """Whether nobody who holds some of the share will be done, and this one came last."""
         holders = [one for one in self._holders if share in one.shares()]
-        if not all(one.waits for one in holders):
-            return False
-        if holders[-1] is not held:
-            self._changed.set()  # the last one looks, too
-        return holders[-1] is held
+        return holders[-1] is held and all(one.waits for one in holders)
 
 
 def _refusal(share: str) -> RateLimitError:
