@@ -143,7 +143,7 @@ class BodyMemory:
         return next((name for name, most in shares if self._taken[name] + size > most), None)
 
     def _gives_way(self, held: Held, share: str) -> bool:
-        """Whether nobody who holds some of the share will be done, and this one came last."""
+        """Whether all who hold some of the share wait for more, and this one came last."""
         holders = [one for one in self._holders if share in one.shares()]
         return holders[-1] is held and all(one.waits for one in holders)
 

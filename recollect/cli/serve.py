@@ -124,7 +124,8 @@ class Supervisor:
             os.register_at_fork(after_in_child=end.close)
 
     def run(self) -> None:
-        """Until SIGINT or SIGTERM. Raises SetupError when a part cannot start at all."""
+        """Until SIGINT or SIGTERM. Raises SetupError when a part cannot start at all, Unavailable
+        when the database ends each time that it is prepared."""
         self._heed_signals()
         listening = listen(self._config)
         with database(self._config) as ensure:

@@ -517,7 +517,7 @@ def _apply_listed(
             " connection to keep them until the source has been checked."
         )
         counts.code = counts.code or HELD
-    rows = tx.execute(  # what waits outside must not come in now, from where nobody selects it
+    rows = tx.execute(  # held: only what has no document, which would come in if there is room
         "select id from items where connection_id = %(connection)s and seen_at < %(began)s"
         " and (%(branch)s = '' or branch = %(branch)s) and not branch = any(%(troubled)s)"
         " and (document_id is null or not %(held)s)",

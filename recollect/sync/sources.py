@@ -405,7 +405,8 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
 
 
 def _parked(app: App, claim: Claim, connection: Connection, error: Transient) -> Transient:
-    """A limit parks the whole connection; an outage this document, for as long as a day."""
+    """A limit, or a wait that the whole account is told, parks the connection; an outage parks this
+    document, for as long as a day."""
     limit = error if error.code == RATE_LIMITED else _said_to_all(app, connection, error)
     if limit is not None:
         after = min(limit.after or MINUTE, DAY)

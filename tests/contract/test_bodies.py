@@ -212,7 +212,8 @@ def test_bodies_that_wait_for_each_other_give_way_from_the_last(
 def test_who_waits_for_another_share_keeps_nobody_busy(
     db: Database, two_keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
 ):
-    """The last of the organisation waits for room of all: nobody of it gives way, nor asks on."""
+    """The last body of the organisation waits for room in the share of all. No other one of it
+    gives way, and none asks again before something changes."""
 
     class Asked(BodyMemory):
         times = 0
