@@ -924,7 +924,8 @@ CREATE TABLE public.items (
     modified_at timestamp with time zone,
     seen_at timestamp with time zone NOT NULL,
     missing_at timestamp with time zone,
-    given_tags text[]
+    given_tags text[],
+    taken_tags text[] DEFAULT '{}'::text[] NOT NULL
 );
 CREATE TABLE public.judgements (
     connection_id text NOT NULL,

@@ -107,6 +107,8 @@ class Said:
     title: str | None
     tags: Sequence[str]
     metadata: Metadata
+    taken: Sequence[str] = ()
+    """tags that a user took off the document before"""
 
 
 @dataclass(frozen=True, slots=True)

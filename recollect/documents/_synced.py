@@ -45,7 +45,7 @@ def put(
     synced: SyncedDocument,
     known: DocumentId | None,
     before: Said | None = None,
-) -> tuple[str, bool]:
+) -> tuple[str, bool, list[str]]:
     """Insert a document of a connection, or bring the `known` one up to date; never indexes twice
     what has the same version.
 
@@ -53,7 +53,8 @@ def put(
     now, content stays until the source has a new version of its own. Where nobody knows what it
     said before, labels are added to and content is the source's.
 
-    Returns its id and whether anything changed. Raises NotFoundError when the known one is gone.
+    Returns its id, whether anything changed, and the tags that a user took off. Raises
+    NotFoundError when the known one is gone.
     """
     content = Content(
         kind=synced.kind,
@@ -71,14 +72,17 @@ def put(
             metadata=synced.metadata,
             connection_id=synced.connection_id,
         )
-        return insert(tx, org, new, DocumentId(random_id())).id, True
+        return insert(tx, org, new, DocumentId(random_id())).id, True, []
     document = get(tx, Tenant(org), known, lock=True)
-    tags = _tags(document.container_tags, before and before.tags, synced.tags)
+    here = document.container_tags
+    taken = [tag for tag in (*before.tags, *before.taken) if tag not in here] if before else []
+    tags = _tags(here, before and [*before.tags, *taken], synced.tags)
+    taken = [tag for tag in dict.fromkeys(taken) if tag not in tags]
     change = DocumentChange(
         tags=_free(tx, document, tags),
         metadata=_metadata(document.metadata or {}, before and before.metadata, synced.metadata),
     )
-    same = (list(document.container_tags), document.metadata or {}) == (
+    same = (list(here), document.metadata or {}) == (
         change.tags,
         change.metadata,
     )
@@ -92,7 +96,7 @@ def put(
     assert row is not None
     if row["own"] and before is not None and before.version == synced.version:
         renamed = before.title != synced.title and _rename(tx, org, known, synced.title)
-        return known, bool(renamed or not same)
+        return known, bool(renamed or not same), taken
     moved = tx.execute(
         "update documents set source_id = %(source_id)s,"
         " title = coalesce(given_title, %(title)s, title),"
@@ -110,7 +114,7 @@ def put(
         accept(tx, known, content, revive=False)
     if moved:  # at once: its content may be long in coming, or fail
         count(tx, org, rename(tx, org, known))
-    return known, bool(row["differs"] or moved or not same)
+    return known, bool(row["differs"] or moved or not same), taken
 
 
 def _rename(tx: Tx, org: OrgId, id: DocumentId, title: str | None) -> bool:
@@ -164,7 +168,7 @@ def _tags(here: Sequence[str], before: Sequence[str] | None, now: Sequence[str])
     """Those of the source and those that a user added, without those that a user took away."""
     if before is None:
         return [*now, *(tag for tag in here if tag not in now)]
-    if set(before) == set(now):
+    if set(here) & set(before) <= set(now) <= set(before):
         return list(here)
     wanted = [tag for tag in now if tag in here or tag not in before]
     wanted += [tag for tag in here if tag not in before and tag not in wanted]

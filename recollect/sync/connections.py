@@ -276,20 +276,36 @@ def naming(tx: Tx, tenant: Tenant, tag: str) -> list[ConnectionId]:
 
 def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
     """Let them write to the target instead of the sources; a sync that runs goes on so."""
-    done = tx.execute(
-        "update connections set container_tags = (select array_agg(tag order by place) from"
-        "   (select case when tag = any(%(sources)s) then %(target)s else tag end as tag,"
-        "     min(place) as place from unnest(container_tags) with ordinality as old (tag, place)"
-        "     group by 1) as again),"
+    changed = tx.execute(
+        "update connections set container_tags = " + _retagged("container_tags") + ","
         " reach = case when reach && %(sources)s::text[] then (select array_agg(distinct"
         "   case when tag = any(%(sources)s) then %(target)s else tag end)"
         "   from unnest(reach) as tag) else reach end,"
         " claims = claims + 1, due_at = case when state = 'syncing' then now() else due_at end,"
-        " updated_at = now() where org_id = %(org)s and container_tags && %(sources)s::text[]",
+        " updated_at = now() where org_id = %(org)s and container_tags && %(sources)s::text[]"
+        " returning id",
         {"org": org, "sources": list(sources), "target": target},
-    )
-    if done.rowcount:
+    ).fetchall()
+    if changed:
+        # Who takes the target off a document takes off what the connection gave; and what its
+        # source alone still gives ended with the merge.
+        tx.execute(
+            "update items set given_tags = " + _retagged("given_tags") + ", taken_tags = taken_tags"
+            " || array(select tag from unnest(tags) as tag where tag = any(%(sources)s))"
+            " where connection_id = any(%(changed)s) and given_tags && %(sources)s::text[]",
+            {"changed": [row["id"] for row in changed], "sources": list(sources), "target": target},
+        )
         db.notify(tx)
+
+
+def _retagged(column: str) -> str:
+    """The tags of a column with `target` instead of `sources`, each once."""
+    return (
+        "(select array_agg(tag order by place) from"
+        " (select case when tag = any(%(sources)s) then %(target)s else tag end as tag,"
+        "   min(place) as place from unnest(" + column + ") with ordinality as old (tag, place)"
+        "   group by 1) as again)"
+    )
 
 
 def delete(tx: Tx, tenant: Tenant, found: Sequence[Connection], *, with_documents: bool) -> int:

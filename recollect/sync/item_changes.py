@@ -19,7 +19,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
-from recollect.documents import Said, SyncedDocument, content_hash
+from recollect.documents import SyncedDocument, content_hash
 from recollect.errors import NotFoundError, Refused
 from recollect.model import ConnectionId, DocumentId, SyncClaim
 from recollect.orgs import tags
@@ -44,6 +44,7 @@ from recollect.sync.items import (
     row_of,
     rows_outside,
     said_already,
+    said_before,
     storable_change,
     tags_of,
 )
@@ -385,15 +386,12 @@ def _store(
     if item.tags:  # those of the connection are there
         tags.ensure(tx, connection.org_id, item.tags)
     known: DocumentId | None = None if row is None else row["document_id"]
-    before = None
-    if row is not None and row["given_tags"] is not None:
-        before = Said(row["version"], row["title"], row["given_tags"], row["metadata"])
     try:
-        id, changed = documents.put(tx, connection.org_id, synced, known, before)
+        id, changed, taken = documents.put(tx, connection.org_id, synced, known, said_before(row))
     except NotFoundError:  # deleted while we waited for its row
         _stay_away(tx, claim, item, counts)
         return
-    remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail)
+    remember(tx, claim, item, DOCUMENT, DocumentId(id), item.detail, taken)
     if known is None:
         counts.add(DocumentId(id))
         counts.free -= 1

@@ -21,6 +21,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
+from recollect.documents import Said
 from recollect.errors import NotFoundError
 from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
 from recollect.sync import change_log
@@ -399,6 +400,13 @@ def tags_of(claim: SyncClaim, item: Item) -> list[str]:
     return list(dict.fromkeys([*claim.connection.container_tags, *item.tags]))
 
 
+def said_before(row: Mapping[str, Any] | None) -> Said | None:
+    """What the connection said of a document the last time, if that is known."""
+    if row is None or row["given_tags"] is None:
+        return None
+    return Said(row["version"], row["title"], row["given_tags"], row["metadata"], row["taken_tags"])
+
+
 def remember(
     tx: Tx,
     claim: SyncClaim,
@@ -406,6 +414,7 @@ def remember(
     verdict: str,
     document: DocumentId | None,
     detail: str | None,
+    taken: Sequence[str] = (),
 ) -> None:
     # A page's text without a document is not kept: it is fetched again when there is room, or
     # when the filter lets it in.
@@ -413,20 +422,22 @@ def remember(
     version = item.version if kept else None
     tx.execute(
         "insert into items (connection_id, id, version, title, url, kind, metadata, tags, extra,"
-        " branch, verdict, detail, document_id, modified_at, seen_at, given_tags)"
+        " branch, verdict, detail, document_id, modified_at, seen_at, given_tags, taken_tags)"
         " values (%(connection)s, %(id)s, %(version)s, %(title)s, %(url)s, %(kind)s, %(metadata)s,"
         " %(tags)s, %(extra)s, %(branch)s, %(verdict)s, %(detail)s, %(document)s,"
-        " %(modified_at)s, now(), %(given)s)"
+        " %(modified_at)s, now(), %(given)s, %(taken)s)"
         " on conflict (connection_id, id) do update set version = excluded.version,"
         " title = excluded.title, url = excluded.url, kind = excluded.kind,"
         " metadata = excluded.metadata, tags = excluded.tags, extra = excluded.extra,"
         " branch = excluded.branch, verdict = excluded.verdict, detail = excluded.detail,"
         " document_id = excluded.document_id, modified_at = excluded.modified_at,"
-        " given_tags = excluded.given_tags, seen_at = now(), missing_at = null",
+        " given_tags = excluded.given_tags, taken_tags = excluded.taken_tags, seen_at = now(),"
+        " missing_at = null",
         {
             "connection": claim.connection.id,
             "id": item.id,
             "given": None if document is None else tags_of(claim, item),
+            "taken": list(taken),
             "version": version,
             "title": item.title,
             "url": item.url,

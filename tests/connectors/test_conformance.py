@@ -26,7 +26,7 @@ from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.ops.verify import verify
 from recollect.sync import account_check, authorizations, connection_queue, connections, sources
 from recollect.sync.credentials import seal_tokens
-from recollect.worker import syncs
+from recollect.worker import syncs, tag_merges
 from recollect.worker.processing import drain
 from tests.connectors.peers import PEERS, GithubPeer, Peer
 from tests.fakes.cabinet import CabinetConnector
@@ -554,6 +554,60 @@ def test_4_labels_that_a_user_set_stay_beside_those_of_the_source(world: World) 
     added = world.http.get(f"/v3/documents/{id}").json()
     assert (added["metadata"], added["containerTags"]) == ({"only": "that"}, ["desk", "mine"])
     assert world.finds("walrus of my own")
+
+
+@every("world", conforming("labels", by_day=SHAPES), indirect=True)
+def test_4_a_tag_that_a_user_took_off_does_not_return_with_the_connection(world: World) -> None:
+    def give(*tags: str) -> None:
+        changed = {"containerTags": [*tags]}
+        assert world.http.patch(f"/v3/connections/{world.id}", json=changed).status_code == 200
+        world.sync()
+
+    world.connect(containerTags=["notes", "work"])
+    world.sync()
+    for name in ("n1", "n2"):
+        world.patch(name, containerTags=["notes"])
+    world.sync()
+    give("notes")
+    world.peer.put("n1", "Number one speaks of yaks now.")
+    world.patch("n2", containerTags=["notes", "work"])
+    world.sync()
+    give("notes", "desk")
+    own = world.get("n2")["containerTags"]
+    give("notes", "work")
+
+    assert set(own) == {"notes", "desk", "work"}
+    assert set(world.get("n0")["containerTags"]) == {"notes", "work"}
+    assert world.get("n1")["containerTags"] == ["notes"]
+    assert set(world.get("n2")["containerTags"]) == {"notes", "work"}
+    before = world.run()
+    world.again()
+    world.sync()
+    assert before["removed"] == world.run()["changed"] == 0
+    world.patch("n1", containerTags=["notes", "work"])
+    give("notes")
+    assert {name: world.get(name)["containerTags"] for name in ("n0", "n1")} == {
+        "n0": ["notes"],
+        "n1": ["notes"],
+    }
+
+
+@every("world", conforming("labels", by_day=SHAPES), indirect=True)
+def test_4_a_merged_tag_that_a_user_took_off_does_not_return(world: World) -> None:
+    world.connect(containerTags=["notes", "work"])
+    world.sync()
+    asked = {"containerTags": ["work"], "targetContainerTag": "desk"}
+    assert world.http.post("/v3/container-tags/merge", json=asked).status_code == 202
+    while tag_merges.step(world.app):
+        pass
+    assert set(world.get("n1")["containerTags"]) == {"notes", "desk"}
+    world.patch("n1", containerTags=["notes"])
+    world.again()
+    world.sync()
+
+    assert world.run()["changed"] == 0
+    assert set(world.get("n0")["containerTags"]) == {"notes", "desk"}
+    assert world.get("n1")["containerTags"] == ["notes"]
 
 
 @every("world", conforming("content"), indirect=True)
