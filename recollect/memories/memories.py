@@ -321,7 +321,7 @@ def _keep(
         "  order by b),"
         " forget_after = coalesce(%(forget_after)s, case when %(drawn)s then m.forget_after end),"
         " forget_reason = coalesce(%(forget_reason)s,"
-        "  case when %(drawn)s then m.forget_reason end), updated_at = now()"
+        "  case when %(drawn)s then m.forget_reason end), updated_at = clock_timestamp()"
         " where m.id = (select m.id from memories m where m.org_id = %(org)s and m.tag = %(tag)s"
         "  and md5(m.content) = md5(%(content)s::text) and m.content = %(content)s"
         "  and m.group_pairs is not distinct from %(group)s::jsonb and "
@@ -519,7 +519,7 @@ def _forgotten(
 ) -> list[Memory]:
     tx.execute(
         "update memories set forgotten_at = now(), forget_reason = coalesce(%s, forget_reason),"
-        " forget_batch = %s, updated_at = now() where id = any(%s)",
+        " forget_batch = %s, updated_at = clock_timestamp() where id = any(%s)",
         (reason, batch, [*ids, *concluded(tx, tenant, ids)]),
     )
     return _ordered(tx, tenant, ids)

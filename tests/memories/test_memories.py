@@ -247,6 +247,20 @@ def test_expiry_is_inherited_replaced_or_cleared(
     assert changed("Ann moved to Pisa.", sets_expiry=True) == (None, None)
 
 
+def test_what_is_said_again_or_forgotten_did_not_change_before_it_was_made(
+    db: Database, tenant: Tenant, org: Org, add: Callable[..., Memory]
+):
+    with db.begin() as tx:
+        tx.execute("select now()")  # the time of this transaction, from here on
+        tea, bonn = add("Ann likes tea."), add("Ann is in Bonn.")
+        told = [fact(org, tea.content, is_static=True)]
+        _, [again] = memories.add(tx, tenant, "a", told, DocumentId(random_id()))
+        gone = memories.forget(tx, tenant, "a", MemoryTarget(id=bonn.id), None)
+
+    assert again.updated_at > tea.updated_at
+    assert gone.updated_at > bonn.updated_at
+
+
 def test_what_is_forgotten_or_expired_is_shown_to_nobody(
     db: Database, tenant: Tenant, org: Org, add: Callable[..., Memory]
 ):
