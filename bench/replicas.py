@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from bench.figures import Figure
 from bench.ground import Ground, until
-from recollect.db import Database, Tx, migrate
+from recollect.db import Database, Tx
 from recollect.db.embedded import Embedded
 from recollect.db.replicas import Replicated
+from recollect.db.schema import migrate
 from tests.conftest import free_port
 from tests.fakes.streaming import Standby, standing_by
 

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from recollect import __version__, db, documents, encryption, log
+from recollect import __version__, documents, encryption, log
 from recollect.blobs import NOTE, Blobs, identity, is_new, keeps_any, open_blobs
 from recollect.config import Config
 from recollect.db import Database, citus, machines
 from recollect.db.machines import Shared
 from recollect.db.replicas import Replicated
+from recollect.db.schema import migrate
 from recollect.db.server_check import what_case_lacks
 from recollect.errors import SetupError, Unavailable
 from recollect.extract import Sandbox
@@ -250,7 +251,7 @@ def prepare(config: Config, database_url: str) -> str | None:
             f"the data folder {config.data_dir} cannot be created ({error.strerror}); set"
             " RECOLLECT_DATA_DIR to another"
         ) from error
-    db.migrate(database_url, index_shards=config.index_shards)
+    migrate(database_url, index_shards=config.index_shards)
     with Database(database_url, size=1) as database, database.begin() as tx:
         if case := what_case_lacks(tx):
             LOG.warning("locale", reason=case)

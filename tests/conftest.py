@@ -39,8 +39,9 @@ from recollect.blobs import open_blobs
 from recollect.cli._wire import BoundedHttp
 from recollect.cli.api import website
 from recollect.config import Config
-from recollect.db import Database, migrate
+from recollect.db import Database
 from recollect.db.embedded import Embedded
+from recollect.db.schema import migrate
 from recollect.db.server_roles import SERVICE
 from recollect.extract import Sandbox
 from recollect.fetch import Fetcher

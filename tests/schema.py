@@ -5,8 +5,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from recollect.db import migrate
 from recollect.db.embedded import Embedded
+from recollect.db.schema import migrate
 
 KEPT = Path(__file__).with_name("schema.sql")
 _NOISE = ("--", "\\", "SET ", "SELECT pg_catalog")

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from recollect.cli._config import load
 from recollect.cli._log import log_of_command
 from recollect.config import Config
-from recollect.db import Database, Tx, migrate_new
+from recollect.db import Database, Tx
 from recollect.db.embedded import database
+from recollect.db.schema import migrate_new
 from recollect.errors import SetupError
 from recollect.orgs import audit
 

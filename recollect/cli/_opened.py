@@ -3,8 +3,8 @@
 from recollect.app import App, open_app, prepare
 from recollect.cli.output import fail
 from recollect.config import Config
-from recollect.db import migrate
 from recollect.db.embedded import database
+from recollect.db.schema import migrate
 from recollect.errors import SetupError, Unavailable
 
 

@@ -36,17 +36,9 @@ from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
 from recollect.config import PREFIX, Config
 from recollect.connectors import all as all_connectors
-from recollect.db import (
-    OLDER,
-    citus,
-    is_current,
-    lacking,
-    migrate,
-    open_once,
-    takes_writes,
-    versions,
-)
+from recollect.db import citus, open_once, takes_writes, versions
 from recollect.db.embedded import Embedded, database
+from recollect.db.schema import OLDER, is_current, lacking, migrate
 from recollect.db.server_check import what_case_lacks
 from recollect.errors import NO_WRITES, DatabaseAway, Permanent, RecollectError, Transient
 from recollect.extract import Sandbox

@@ -1,16 +1,15 @@
-"""PostgreSQL: statements come in, rows go out; with transactions, wake-up calls and migrations."""
+"""PostgreSQL: statements come in, rows go out; with transactions and wake-up calls."""
 
 import logging
 import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from importlib import resources
 from types import TracebackType
 from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 
@@ -23,12 +22,11 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from recollect import log, loop
-from recollect.db import blockers, citus
+from recollect.db import citus
 from recollect.db.faults import first_line, judged, judging, why_away
 from recollect.db.notices import NoticeListener
-from recollect.db.server_check import check_pooler, check_server, have_vectors, permitted
 from recollect.db.sessions import CONNECT_TIMEOUT, PooledSession, bound, connect, line, settle
-from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway, SetupError
+from recollect.errors import DATABASE_AWAY, Collided, DatabaseAway
 
 
 class Tx(PooledSession):
@@ -99,12 +97,6 @@ class ReplicaState:
 LOG = log.get("db")
 DUE = "recollect_due"
 """The channel that a transaction notifies when it made something due."""
-MIGRATION_LOCK = 0x5EC0_11EC
-OLDER = (
-    "written by an older Recollect. The next start of the service brings the schema up to date, and"
-    " then the older one does not take it any more; to be able to go back, run `recollect backup`"
-    " first"
-)
 AT_ONE_MOMENT = "begin isolation level repeatable read read only"
 ASK_AGAIN = 1.0
 TRIES = 5
@@ -486,73 +478,6 @@ def open_once(url: str) -> Generator[Tx]:
             yield tx
 
 
-def migrate(url: str, *, index_shards: int | None = None) -> list[str]:
-    """Bring the schema up to date; returns the names of the migrations applied now.
-
-    With `index_shards`, and where the server is a coordinator of Citus with workers, the index is
-    spread over these. Several processes may call it at once. Raises SetupError on a database that
-    cannot serve.
-    """
-    applied: list[str] = []
-    with judging(), connect(psycopg.Connection, url) as session, blockers.told(session, url):
-        bound(session, START_TIMEOUT)
-        check_server(session)
-        check_pooler(url)
-        bound(session, None)  # another process may migrate for long
-        session.execute("select pg_advisory_lock(%s)", (MIGRATION_LOCK,))
-        citus.keep_apart(session)
-        have_vectors(session)
-        with permitted(session, "the list of migrations"):
-            here = "select to_regclass(quote_ident(current_schema()) || '.migrations')"
-            if session.execute(here).fetchone() == (None,):  # what takes no writes refuses it, too
-                session.execute(
-                    "create table migrations"
-                    " (name text primary key, applied_at timestamptz not null default now())"
-                )
-        done = {row[0] for row in session.execute("select name from migrations").fetchall()}
-        _refuse_newer(done)
-        for name, script in scripts():
-            if name in done:
-                continue
-            with permitted(session, name), session.transaction():
-                session.execute(script)
-                session.execute("insert into migrations (name) values (%s)", (name,))
-            applied.append(name)
-        if applied:
-            LOG.info("migrated", migrations=len(applied), newest=applied[-1])
-        if index_shards is not None:
-            citus.spread(session, index_shards)
-    return applied
-
-
-def migrate_new(url: str) -> None:
-    """`migrate` a database that has no schema yet. Raises SetupError on one of an older Recollect:
-    only the start of a service takes the way back to that."""
-    with judging(), connect(Tx, url, row_factory=dict_row) as tx:
-        if lacking(tx):
-            raise SetupError(f"the database was {OLDER}")
-    migrate(url)
-
-
-def lacking(tx: Tx) -> list[str]:
-    """Names of the migrations that are yet to come to a database in use; none of a new one.
-
-    Raises SetupError on a database of a newer Recollect.
-    """
-    done = _applied(tx)
-    _refuse_newer(done)
-    return [name for name, _ in scripts() if done and name not in done]
-
-
-def _refuse_newer(done: Collection[str]) -> None:
-    """Before anything is changed: what this version lacks may not fit what that one made."""
-    if unknown := set(done) - {name for name, _ in scripts()}:
-        raise SetupError(
-            f"the database was written by a newer Recollect (it has {max(unknown)});"
-            " install that version or restore a backup"
-        )
-
-
 def now(tx: Tx) -> datetime:
     """By the one clock that all processes share; those of their machines may differ."""
     row = tx.execute("select clock_timestamp() as now").fetchone()
@@ -566,25 +491,6 @@ def takes_writes(tx: Tx) -> bool:
     row = tx.execute("select current_setting('transaction_read_only') = 'off' as writes").fetchone()
     assert row is not None
     return row["writes"]
-
-
-def is_current(tx: Tx) -> bool:
-    """Whether the database has the schema of this version."""
-    return _applied(tx) >= {name for name, _ in scripts()}
-
-
-def _applied(tx: Tx) -> set[str]:
-    ours = "attrelid = to_regclass('migrations') and attname = 'applied_at'"
-    if not tx.execute("select from pg_attribute where " + ours).fetchall():  # nor another program's
-        return set()
-    return {row["name"] for row in tx.execute("select name from migrations")}
-
-
-def scripts() -> list[tuple[str, bytes]]:
-    """All migrations in their order: name and SQL."""
-    folder = resources.files("recollect.db") / "migrations"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
-    return [(file.name.removesuffix(".sql"), file.read_bytes()) for file in files]
 
 
 def _quietly(tx: Tx, statement: str) -> None:

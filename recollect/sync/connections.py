@@ -7,7 +7,7 @@ that was cut off goes on at its last checkpoint. What a sync found is `items.py`
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -298,7 +298,7 @@ def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
         db.notify(tx)
 
 
-def _retagged(column: str) -> str:
+def _retagged(column: LiteralString) -> LiteralString:
     """The tags of a column with `target` instead of `sources`, each once."""
     return (
         "(select array_agg(tag order by place) from"

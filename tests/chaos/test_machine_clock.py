@@ -16,8 +16,9 @@ import httpx
 import pytest
 
 from recollect.blobs import open_blobs
-from recollect.db import Database, _server_process, embedded, migrate
+from recollect.db import Database, _server_process, embedded
 from recollect.db.embedded import Embedded
+from recollect.db.schema import migrate
 from recollect.model import Plan, Scope
 from recollect.ops import verify
 from recollect.orgs import orgs

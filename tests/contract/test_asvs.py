@@ -24,7 +24,7 @@ from structlog.testing import LogCapture
 import recollect
 from recollect import documents, extract
 from recollect.api import edge
-from recollect.db import migrate
+from recollect.db.schema import migrate
 from recollect.errors import SetupError
 from recollect.model import Scope
 from tests.conftest import capture_logs

@@ -18,7 +18,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from recollect.app import App
-from recollect.db import Database, scripts
+from recollect.db import Database
+from recollect.db.schema import scripts
 from recollect.model import Org, Scope
 from recollect.orgs import orgs
 from recollect.worker import syncs

@@ -27,9 +27,10 @@ from typer.testing import CliRunner
 from recollect import documents
 from recollect.app import App, index_identity, open_database
 from recollect.cli import app as cli
-from recollect.db import Database, migrate
+from recollect.db import Database
 from recollect.db.citus import DISTRIBUTED
 from recollect.db.faults import judged
+from recollect.db.schema import migrate
 from recollect.documents import NewDocument, _changing
 from recollect.errors import Contended, SetupError, Unavailable
 from recollect.index import missing_vectors, vector_index

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from recollect.app import App
 from recollect.cli import app as cli
-from recollect.db import Database, migrate
+from recollect.db import Database
 from recollect.db.embedded import Embedded
+from recollect.db.schema import migrate
 from recollect.db.server_roles import SERVICE, SUPERUSER
 from recollect.errors import SetupError
 from recollect.model import Org

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 
 from recollect import documents
 from recollect.cli import app as cli
-from recollect.db import Database, blockers, is_current, migrate
+from recollect.db import Database, blockers
 from recollect.db.embedded import Embedded
 from recollect.db.faults import judged
 from recollect.db.replicas import Replicated
+from recollect.db.schema import is_current, migrate
 from recollect.db.server_check import are_apart
 from recollect.db.sessions import check_url, connect
 from recollect.documents import NewDocument

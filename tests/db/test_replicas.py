@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 
 from recollect.app import App, connection_strings, index_identity
 from recollect.cli import app as cli
-from recollect.db import Database, ReplicaState, Tx, migrate, replicas, sessions
+from recollect.db import Database, ReplicaState, Tx, replicas, sessions
 from recollect.db.embedded import Embedded
 from recollect.db.replicas import NO_REPLICA, TAKES_WRITES, Replicated
+from recollect.db.schema import migrate
 from recollect.errors import DATABASE_AWAY
 from recollect.index import vector_index
 from recollect.model import Org, OrgId, Plan, Scope, random_id

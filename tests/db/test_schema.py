@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from recollect.db import migrate, migrate_new
+from recollect.db.schema import migrate, migrate_new
 from recollect.errors import SetupError
 from tests.schema import KEPT, dump
 

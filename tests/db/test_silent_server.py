@@ -12,6 +12,7 @@ import pytest
 
 import recollect.db
 from recollect.db import Database, Tx, open_once, sessions
+from recollect.db.schema import migrate
 from recollect.errors import Contended, Unavailable
 from recollect.events.listener import watch
 
@@ -125,7 +126,7 @@ def test_it_holds_nobody_who_hears_of_documents(db: Database, monkeypatch: pytes
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("begin", [recollect.db.migrate, once, hear_once])
+@pytest.mark.parametrize("begin", [migrate, once, hear_once])
 def test_one_that_lets_in_and_says_no_more_holds_no_start(
     begin: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ):

@@ -20,8 +20,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from recollect.db import migrate
 from recollect.db._server_process import ENVIRONMENT, account_for, installed_server
+from recollect.db.schema import migrate
 from tests.fakes.killing import kill
 
 ARCHIVE = "RECOLLECT_TEST_CITUS"

@@ -31,7 +31,8 @@ from recollect import blobs, documents, encryption
 from recollect.app import App, index_identity
 from recollect.blobs import NOTE, FolderBlobs
 from recollect.config import Config
-from recollect.db import MIGRATION_LOCK, Database, machines, migrate, scripts
+from recollect.db import Database, machines
+from recollect.db.schema import MIGRATION_LOCK, migrate, scripts
 from recollect.documents import NewDocument
 from recollect.errors import (
     NO_WRITES,

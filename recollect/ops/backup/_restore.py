@@ -10,9 +10,9 @@ from datetime import datetime
 import psycopg
 from psycopg import sql
 
-from recollect import db
 from recollect.blobs import KEY, Blobs, delete_all, is_whole
-from recollect.db import MIGRATION_LOCK, Tx, citus, machines
+from recollect.db import Tx, citus, machines
+from recollect.db.schema import MIGRATION_LOCK, scripts
 from recollect.db.server_check import check_server, have_vectors
 from recollect.errors import Permanent, SetupError, Unavailable
 from recollect.index import vector_index
@@ -51,7 +51,7 @@ class Restored:
 
 def check_schema(manifest: Manifest) -> None:
     """Raises SetupError when this version does not know all of the backup's migrations."""
-    known = {name for name, _ in db.scripts()}
+    known = {name for name, _ in scripts()}
     newer = [name for name in manifest.migrations if name not in known]
     if newer:
         raise SetupError(
@@ -70,7 +70,7 @@ def restore(
     tell: Tell = silent,
 ) -> Restored:
     """Make the schema as the backup's, load the rows, then bring the schema up to date; and spread
-    the index, as `db.migrate` does it.
+    the index, as `migrate` does it.
 
     The archive must have been checked. The database must be unused, unless `replace`: then what
     it holds is dropped. Raises SetupError when it is used, in use, or another program's, and when
@@ -186,7 +186,7 @@ def _ended_since(tx: Tx, moment: datetime) -> tuple[list[bytes], list[str]]:
     if "migrations" not in _catalogue.tables(tx):
         return [], []
     applied = {row["name"] for row in tx.execute("select name from migrations")}
-    if any(name not in applied for name, _ in db.scripts()):
+    if any(name not in applied for name, _ in scripts()):
         return [], []
     documents = tx.execute(
         "select document from receipt_documents where receipt_id in"
@@ -216,13 +216,13 @@ def _back_again(
 
 
 def _make_schema(tx: Tx, manifest: Manifest) -> None:
-    # As in db.migrate; the names come with the rows of the backup.
+    # As in migrate; the names come with the rows of the backup.
     tx.execute(
         "create table migrations"
         " (name text primary key, applied_at timestamptz not null default now())"
     )
     wanted = set(manifest.migrations)
-    for name, script in db.scripts():
+    for name, script in scripts():
         if name in wanted:
             tx.execute(script)
 
@@ -230,7 +230,7 @@ def _make_schema(tx: Tx, manifest: Manifest) -> None:
 def _migrate(tx: Tx) -> list[str]:
     rows = tx.execute("select name from migrations").fetchall()
     done = {row["name"] for row in rows}
-    left = [(name, script) for name, script in db.scripts() if name not in done]
+    left = [(name, script) for name, script in scripts() if name not in done]
     for name, script in left:
         tx.execute(script)
         tx.execute("insert into migrations (name) values (%s)", (name,))

@@ -9,8 +9,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from recollect import documents
-from recollect.db import MIGRATION_LOCK, Tx, citus
+from recollect.db import Tx, citus
 from recollect.db.faults import judged
+from recollect.db.schema import MIGRATION_LOCK
 from recollect.db.server_check import check_pooler
 from recollect.db.sessions import connect
 from recollect.errors import SetupError, Unavailable
