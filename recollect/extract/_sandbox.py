@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,16 +20,15 @@ from typing import IO, Self
 
 import msgspec
 
-from recollect.errors import Permanent, Transient, Unavailable
+from recollect.errors import Permanent, Unavailable
 from recollect.extract._answers import Intake, Limits, extracted, longest_answer, validate
+from recollect.extract._children import Children, end, stopped
 from recollect.extract._registry import HEAD, Format, detect, nearest
 from recollect.extract._wire import (
     Birth,
     Listening,
     ReadJob,
     ReadReply,
-    Ready,
-    Setup,
     Task,
     pack,
 )
@@ -37,25 +36,18 @@ from recollect.extract.kinds import SITEMAP_READER, known
 from recollect.inference.speech import Heard, LocalEngine
 from recollect.model import Blob, Extracted, Sitemap, WebPage
 from recollect.sandbox.heavy_queue import HeavyQueue
-from recollect.sandbox.pipes import Late, PipeClosed, is_readable, receive, receive_bytes, send
+from recollect.sandbox.pipes import Late, PipeClosed, receive, receive_bytes, send
 from recollect.sandbox.processes import (
     ReadingChild,
-    Zygote,
-    end_zygote,
     exit_status,
-    fork_child,
     last_words,
-    launch,
 )
 
-_START_SECONDS = 60
 _LOCK_SECONDS = 0.2
-_HEAVY_NICENESS = 10
 FILES_PER_CHILD = 50
 """of one owner"""
 SMALL = 4_000_000
 """Bytes of a file after which its child may read another: larger ones leave much memory in use."""
-_PROGRAM = "from recollect.extract._child import serve; serve()"
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "bad_alloc", "out of memory")
 _TOO_MUCH = "it needs more memory than is allowed"
 
@@ -89,25 +81,21 @@ class Sandbox:
     ) -> None:
         self._limits = limits or Limits()
         self._packages = tuple(packages)
-        self._readable = tuple(readable)
         self._kinds = known(*packages)
         self._turns = threading.Semaphore(workers)
         self._heavy_turn = threading.Semaphore(1)
         self._heavy_lock = heavy_lock
         self._confined = confined
         self._files_per_child = files_per_child
-        self._most_resting = workers
         self._line = HeavyQueue(heavy_places)
         self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._zygotes: dict[bool, Zygote] = {}
-        """by whether they are for heavy work"""
-        self._resting: list[ReadingChild] = []
-        """which have read a part of a recording, or a file of an owner, and may be given more"""
-        self._spare: ReadingChild | None = None
-        """one that has read nothing, so that the next file need not wait for it"""
-        self._layers: tuple[str, ...] | None = None
-        self._closed = False
+        self._children = Children(
+            self._limits,
+            packages=packages,
+            readable=readable,
+            confined=confined,
+            most_resting=workers,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -290,10 +278,10 @@ class Sandbox:
 
     def describe(self) -> str:
         """The layers that confine children here, as a child reports them: starts one if need be."""
-        if self._layers is None:
+        if self._children.layers is None:
             with self._turns:
-                self._end(self._born(None, Birth(()), heavy=False))
-        return "+".join(self._layers or ())
+                end(self._children.new(Birth(()), heavy=False))
+        return "+".join(self._children.layers or ())
 
     def missing(self) -> str | None:
         """What confinement lacks here, as a sentence for the operator; None if it is complete."""
@@ -316,17 +304,7 @@ class Sandbox:
     def close(self) -> None:
         """End all children, also those at work: their callers get Transient."""
         self._stop.set()
-        with self._lock:
-            self._closed = True
-            zygotes, self._zygotes = list(self._zygotes.values()), {}
-            resting, self._resting = self._resting, []
-            if self._spare:
-                resting.append(self._spare)
-                self._spare = None
-        for child in resting:
-            self._end(child)
-        for zygote in zygotes:
-            end_zygote(zygote)
+        self._children.close()
 
     @contextmanager
     def _turn_of_machine(self) -> Generator[None]:
@@ -343,7 +321,7 @@ class Sandbox:
             # Not a blocking call: closing must end those who wait.
             while not _locked(descriptor):
                 if self._stop.wait(_LOCK_SECONDS):
-                    raise Transient("extraction was stopped")
+                    raise stopped()
             yield
         finally:
             os.close(descriptor)
@@ -357,57 +335,45 @@ class Sandbox:
         *,
         again: bool = False,
     ) -> ReadReply:
-        child = self._take(job, blob, owner, again=again)
+        child = self._children.take(self._birth(job), blob, owner, heavy=job.heavy, again=again)
         deadline = time.monotonic() + job.wall_seconds
         try:
             reply = self._converse(child, job, blob, intake, deadline)
         except PipeClosed as gone:
             status = exit_status(child)
-            if self._closed or status is None:
-                self._end(child)
-                raise Transient("extraction was stopped") from gone
+            if self._children.closed or status is None:
+                end(child)
+                raise stopped() from gone
             # It may have ended for lack of work just when this came; only a new one cannot. Or what
             # it read before is to blame, or a machine out of memory, which kills any process.
             killed = status == -signal.SIGKILL and not again
             if (child.rested and status == 0) or self._may_ask_again(child, intake, killed=killed):
-                self._end(child)
+                end(child)
                 return self._ask(job, blob, intake, owner, again=True)
             raise self._post_mortem(child, status, job, blob) from gone
         except Late as late:
-            self._end(child)
+            end(child)
             raise _timeout(blob, f"{job.wall_seconds:.0f} s") from late
         except (msgspec.DecodeError, ValueError) as error:
-            self._end(child)
+            end(child)
             if self._may_ask_again(child, intake, killed=False):
                 return self._ask(job, blob, intake, owner, again=True)
             raise _crash(blob, job) from error
         except BaseException:  # an interrupt
-            self._end(child)
+            end(child)
             raise
         child.files += 1
         # The rest of a recording is wanted next, of one that has loaded its models.
         goes_on = reply.heard is not None and reply.heard.end is not None
         if goes_on or (owner and not reply.code and child.files < self._files_per_child):
-            self._rest(child)
+            self._children.rest(child)
         else:
-            self._end(child)
+            end(child)
         return reply
 
     def _may_ask_again(self, child: ReadingChild, intake: Intake | None, *, killed: bool) -> bool:
         """Whether what went wrong may not be the fault of this file."""
         return (child.files > 0 or killed) and (intake is None or not intake.members)
-
-    def _rest(self, child: ReadingChild) -> None:
-        """Keep it for what comes next; no more than may work at once."""
-        surplus = [child]
-        with self._lock:
-            if not self._closed:
-                child.rested = True
-                self._resting.append(child)
-                surplus = [one for one in self._resting if one.owner][: -self._most_resting]
-                self._resting = [one for one in self._resting if one not in surplus]
-        for one in surplus:
-            self._end(one)
 
     def _converse(
         self, child: ReadingChild, job: ReadJob, blob: Blob, intake: Intake | None, deadline: float
@@ -424,35 +390,6 @@ class Sandbox:
             intake.announce(reply.packed)
             intake.take(reply.packed, receive_bytes(child.answers, reply.packed.size, deadline))
 
-    def _take(self, job: ReadJob, blob: Blob, owner: str | None, *, again: bool) -> ReadingChild:
-        """One that has read nothing, or nothing but this very blob or files of this owner; with
-        `again`, a new one."""
-        birth = self._birth(job)
-
-        def fits(one: ReadingChild) -> bool:
-            if one.heavy != job.heavy:
-                return False
-            same = owner is not None and one.owner == owner and not again
-            return one.blob is blob or (same and one.has.issuperset(birth.loads))
-
-        with self._lock:
-            ended = [child for child in self._resting if is_readable(child.line)]
-            self._resting = [child for child in self._resting if child not in ended]
-            found = next((one for one in reversed(self._resting) if fits(one)), None)
-            if found:
-                self._resting.remove(found)
-        for child in ended:
-            self._end(child)
-        if found:
-            found.blob = blob
-            return found
-        if again or job.heavy:
-            child = self._born(None, birth, heavy=job.heavy)
-        else:
-            child = self._start(birth)
-        child.blob, child.owner = blob, owner
-        return child
-
     def _birth(self, job: ReadJob) -> Birth:
         if job.task is Task.SITEMAP:
             return Birth((SITEMAP_READER,))
@@ -464,104 +401,10 @@ class Sandbox:
         reader = () if kind.is_light else (kind.reader,)
         return Birth((*reader, *kind.loads, *heavy, *spoken), (kind.name,))
 
-    def _start(self, birth: Birth) -> ReadingChild:
-        """The spare one, or a new one; the next spare one is made while it works."""
-        with self._lock:
-            spare, self._spare = self._spare, None
-        if spare and not spare.has.issuperset(birth.loads):
-            self._end(spare)
-            spare = None
-        child = self._born(spare, birth, heavy=False)
-        zygote, _ = self._zygote(heavy=False)
-        same = Birth(tuple(child.has), birth.extractors)
-        next_one = None
-        with suppress(Unavailable):  # then the next file has to wait for one
-            next_one = fork_child(zygote, pack(same), same.loads, heavy=False)
-            # It may end for lack of work.
-            next_one.rested = True
-        with self._lock:
-            if self._spare is None and not self._closed:
-                self._spare, next_one = next_one, None
-        if next_one:
-            self._end(next_one)
-        return child
-
-    def _born(self, child: ReadingChild | None, birth: Birth, *, heavy: bool) -> ReadingChild:
-        """The same, or a new one, when it is confined."""
-        while True:
-            zygote, is_new = self._zygote(heavy=heavy)
-            was_there = child is not None or not is_new
-            child = child or fork_child(zygote, pack(birth), birth.loads, heavy=heavy)
-            deadline = time.monotonic() + _START_SECONDS
-            try:
-                ready = msgspec.msgpack.decode(receive(child.answers, 65_536, deadline), type=Ready)
-            except (PipeClosed, Late, ValueError) as error:
-                words = last_words(child.errors)
-                self._end(child)
-                child = None
-                if self._closed:
-                    raise Transient("extraction was stopped") from error
-                # One that was there may have ended for lack of work just when this came.
-                if isinstance(error, PipeClosed) and was_there:
-                    self._forget(zygote, heavy=heavy)
-                    continue
-                words = last_words(zygote.errors) or words or "it was ended from outside"
-                self._forget(zygote, heavy=heavy)
-                raise Unavailable(
-                    f"the extraction process does not start: {words[-500:]}"
-                ) from error
-            except BaseException:
-                self._end(child)
-                raise
-            if ready.trouble:
-                self._end(child)
-                raise Unavailable(f"the reader of such files does not load: {ready.trouble}")
-            if self._layers is None:
-                self._layers = ready.layers
-            return child
-
-    def _zygote(self, *, heavy: bool) -> tuple[Zygote, bool]:
-        """The one that is there, or a new one, and whether it is new."""
-        with self._lock:
-            if self._closed:
-                raise Transient("extraction was stopped")
-            known = self._zygotes.get(heavy)
-            if known is not None and known.process.poll() is None:
-                return known, False
-            if known is not None:
-                end_zygote(known)
-            limits = self._limits
-            setup = Setup(
-                packages=self._packages,
-                readable=self._readable,
-                memory_bytes=limits.heavy_memory_bytes if heavy else limits.memory_bytes,
-                file_bytes=limits.file_bytes,
-                descriptors=limits.descriptors,
-                text_bytes=limits.text_bytes,
-                idle_seconds=limits.heavy_idle_seconds if heavy else limits.idle_seconds,
-                niceness=_HEAVY_NICENESS if heavy else 0,
-                confined=self._confined,
-            )
-            zygote = self._zygotes[heavy] = launch(_PROGRAM, pack(setup))
-            return zygote, True
-
-    def _forget(self, zygote: Zygote, *, heavy: bool) -> None:
-        with self._lock:
-            if self._zygotes.get(heavy) is zygote:
-                del self._zygotes[heavy]
-                end_zygote(zygote)
-
-    def _end(self, child: ReadingChild) -> None:
-        """Its zygote kills it; nobody waits for that."""
-        child.line.close()
-        os.close(child.jobs)
-        os.close(child.answers)
-        child.errors.close()
-
     def _post_mortem(self, child: ReadingChild, status: int, job: ReadJob, blob: Blob) -> Permanent:
         """What a child died of that closed its pipe."""
         words = last_words(child.errors)
-        self._end(child)
+        end(child)
         if status in (-signal.SIGXCPU, -signal.SIGALRM):
             return _timeout(blob, f"{job.cpu_seconds} s of processor time")
         killed = status == -signal.SIGKILL

@@ -16,8 +16,10 @@ import pytest
 
 from recollect.errors import HeldOff, Parked, Permanent, RecollectError, Transient, Unavailable
 from recollect.extract import Limits, Sandbox
+from recollect.extract._children import Children
 from recollect.model import Blob
 from recollect.sandbox.heavy_queue import HeavyQueue
+from recollect.sandbox.processes import Zygote
 from tests.conftest import eventually
 from tests.extract import samples
 from tests.extract.archives import packed
@@ -329,6 +331,22 @@ def test_a_child_that_cannot_start_is_no_fault_of_the_document(monkeypatch, prog
     monkeypatch.setattr(sys, "executable", program)
     with Sandbox(workers=1) as sandbox, pytest.raises(Unavailable, match="start"):
         _works(sandbox)
+
+
+def test_a_file_is_read_although_no_child_starts_for_the_next_one(monkeypatch):
+    calls: list[bool] = []
+
+    def once(children: Children, *, heavy: bool) -> tuple[Zygote, bool]:
+        calls.append(heavy)
+        if len(calls) > 1:
+            raise Unavailable("no process starts")
+        return first(children, heavy=heavy)
+
+    first = Children._zygote
+    monkeypatch.setattr(Children, "_zygote", once)
+    with Sandbox(workers=1) as sandbox:
+        assert _works(sandbox)
+    assert len(calls) == 2
 
 
 def test_a_parser_that_is_not_installed_is_no_fault_of_the_document(sandbox):
