@@ -197,7 +197,7 @@ def of_account(
     choose those of workspaces."""
     rows = tx.execute(
         "select id from connections where provider = %s"
-        " and (account = any(%s) or lower(email) = any(%s)) order by id",
+        " and (account = any(%s) or fold_case(email) = any(%s)) order by id",
         (provider, list(accounts), [address.lower() for address in addresses]),
     )
     return [ConnectionId(row["id"]) for row in rows]

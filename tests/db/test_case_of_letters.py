@@ -16,6 +16,7 @@ from recollect.api import create_app
 from recollect.app import App, prepare
 from recollect.cli import app as cli
 from recollect.db import Database
+from recollect.sync import push_registrations
 from tests.conftest import capture_logs
 from tests.db.test_older_postgres import postgres_16 as postgres_16
 from tests.db.test_own_server import by_superuser, of_superuser
@@ -67,6 +68,18 @@ def test_letters_are_found_in_either_case(client: httpx.Client):
         body = {"containerTag": "ann", "query": f"she lives in  {asked}.", "dryRun": True}
         told = client.post("/v4/memories/forget-matching", json=body).json()
         assert told["candidates"][0]["score"] == 1, asked
+
+
+def test_a_push_finds_its_account_in_either_case(url: str, app: App, tmp_path: Path):
+    prepare(app.config.model_copy(update={"data_dir": tmp_path}), url)
+    with Database(url, size=2) as database, database.begin() as tx:
+        tx.execute(
+            "insert into connections (id, org_id, provider, container_tags, document_limit, state,"
+            " email) select 'ann', id, 'gmail', '{mail}', 10, 'ready', 'ANN.MÜLLER@example.org'"
+            " from orgs"
+        )
+        address = "ann.müller@Example.org"
+        assert push_registrations.of_account(tx, "gmail", [], [address]) == ["ann"]
 
 
 def test_where_neither_server_nor_locale_knows_case_it_is_told(

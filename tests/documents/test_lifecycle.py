@@ -548,7 +548,8 @@ class Lifecycle(RuleBasedStateMachine):
 
     def rows_are_as_expected(self) -> None:
         rows = self._rows(
-            "select *, due_at <= now() as due from documents where org_id = %(org)s order by id"
+            "select *, due_at <= now() as due from documents where org_id = %(org)s"
+            ' order by id collate "C"'  # as Python sorts them
         )
         found = [
             Expected(
