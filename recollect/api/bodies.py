@@ -57,8 +57,13 @@ BY_KEY = 112 * MB
 """Memory for the bodies of one key that are in work; one of the largest has room."""
 BY_ORG = 144 * MB
 """… and of all keys of an organisation: beside it there is room for a largest one of others."""
-BY_ALL = 224 * MB
+BY_ALL = 240 * MB
 """… and of all keys."""
+SPARE = 16 * MB
+"""Beyond what an organisation, or all, may hold, for keys, or organisations, that hold little: the
+others together cannot keep them waiting."""
+LITTLE = 4 * MB
+"""What those hold at most."""
 BY_STRANGERS = 64 * MB
 """Memory for the bodies of all who have no key."""
 PATIENCE = timedelta(seconds=10)
@@ -85,7 +90,7 @@ class Held:
         self.waits = False
 
     def shares(self) -> dict[str, int]:
-        """What it takes from, and how much that may be in all."""
+        """What it takes from, and how much that may be in all; the narrowest first."""
         if self.key is None:
             return {"strangers": BY_STRANGERS}
         return {
@@ -139,8 +144,13 @@ class BodyMemory:
 
     def _full(self, held: Held, size: int) -> str | None:
         """The first share without room for it."""
-        shares = held.shares().items()
-        return next((name for name, most in shares if self._taken[name] + size > most), None)
+        spare = 0
+        for name, most in held.shares().items():
+            would = self._taken[name] + size
+            if would > most + spare:
+                return name
+            spare = SPARE if would <= LITTLE else 0
+        return None
 
     def _gives_way(self, held: Held, share: str) -> bool:
         """Whether all who hold some of the share wait for more, and this one came last."""

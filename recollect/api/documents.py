@@ -203,7 +203,7 @@ def find(
         page=body.page,
     )
     warnings = body.passed_over() or []
-    with Holding(room) as holding:
+    with Holding(room, tenant) as holding:
         page = app.db.read(lambda tx: documents.find(tx, tenant, query))
         found = page.items
         if body.include_content:
@@ -369,7 +369,7 @@ async def _look(request: Request, app: App, tenant: Tenant, id: str) -> Document
 
 
 def _shown(app: App, tenant: Tenant, id: str, room: Room, as_of: datetime | None) -> Response:
-    with Holding(room) as holding:
+    with Holding(room, tenant) as holding:
         _, size = app.db.read(partial(_sized, tenant, id, as_of))
         holding.take(size)
         document, ahead, known, dreaming = app.db.read(partial(_read, app, tenant, id, as_of))
@@ -399,7 +399,7 @@ def chunks(
         db.look_back(tx, tenant.id, as_of)
         return documents.chunks(tx, tenant, document.id)
 
-    with Holding(room) as holding:
+    with Holding(room, tenant) as holding:
         document, size = app.db.read(partial(_sized, tenant, id, as_of))
         holding.take(size)
         return holding.answer(ChunksOut.of(document, app.db.read(read)))

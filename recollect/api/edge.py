@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from datetime import timedelta
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from threading import Lock
@@ -65,6 +66,9 @@ GUESSES = Limit(20)
 PUSHES = Limit(3_000)
 """Pushes that nothing proves, and users who come back, from one address. A provider's own are not
 counted: others may push from its addresses, or through the proxy that all pushes come by."""
+PIECE = 256 * 1024
+"""Bytes of an answer that are handed to the connection at once: the next ones when these are read,
+so that what nobody reads is not heaped up there, and the answer counts until it is."""
 PROVING = 8
 """Threads in which pushes are judged, so that forged ones do not take those of requests."""
 REMEMBERED = 10_000
@@ -159,7 +163,8 @@ class Edge:
                 if "key" in scope["state"] and b"cache-control" not in dict(own):
                     added.append((b"cache-control", b"no-store"))
                 message = {**message, "headers": [*own, *added]}
-            await send(message)
+            for piece in _pieces(message):
+                await send(piece)
 
         try:
             await self._answer(path, scope, body, receive, answer)
@@ -269,6 +274,14 @@ class Edge:
             return key, None
         with self._app.db.ahead() as tx:
             return key, orgs.charge(tx, key.id, self._limit)
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    body = message.get("body", b"")
+    last = max(len(body) - 1, 0) // PIECE * PIECE
+    for start in range(0, last, PIECE):
+        yield {**message, "body": body[start : start + PIECE], "more_body": True}
+    yield {**message, "body": body[last:]} if last else message
 
 
 def is_open(path: str, method: str) -> bool:

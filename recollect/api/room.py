@@ -3,6 +3,7 @@
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -29,27 +30,37 @@ WAIT = 2.0
 
 
 class Room:
-    """Counts the bytes of large answers, from before they are read until they are sent."""
+    """Counts the bytes of large answers, from before they are read until others read them. An
+    organisation has two thirds of it at most, or one answer."""
 
     def __init__(self, size: int = ROOM) -> None:
-        self._size, self._taken = size, 0
+        self._size = size
+        self._taken = Counter[str]()
+        """by organisation"""
         self._changed = threading.Condition()
 
-    def take(self, size: int) -> None:
+    def take(self, size: int, org: str) -> None:
         """Wait for room; raises Unavailable."""
         end = time.monotonic() + WAIT
         with self._changed:
-            while self._taken and self._taken + size > self._size:
+            while not self._has(size, org):
                 if not self._changed.wait(end - time.monotonic()):
                     raise Unavailable(
                         "too many large answers are on their way; ask again, or for less at once",
                         after=timedelta(seconds=1),
                     )
-            self._taken += size
+            self._taken[org] += size
 
-    def give_back(self, size: int) -> None:
+    def _has(self, size: int, org: str) -> bool:
+        taken, own = self._taken.total(), self._taken[org]
+        if own and own + size > self._size * 2 // 3:
+            return False
+        return not taken or taken + size <= self._size
+
+    def give_back(self, size: int, org: str) -> None:
         with self._changed:
-            self._taken -= size
+            self._taken[org] -= size
+            self._taken += Counter()  # forgets who has none
             self._changed.notify_all()
 
 
@@ -63,21 +74,22 @@ CurrentRoom = Annotated[Room, Depends(current_room)]
 class Holding:
     """Room that one answer takes; given back when the answer is gone, sent or not."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, tenant: Tenant) -> None:
         self._room = room
+        self._org = tenant.id
         self._size = 0
 
     def take(self, size: int) -> None:
         """Raises Unavailable."""
         if size > SMALL:
-            self._room.take(size)
+            self._room.take(size, self._org)
             self._size += size
 
     def answer(self, body: BaseModel) -> Response:
         """Written out here, in the thread of the request: large ones would stop all others."""
         response = Response(body.model_dump_json(by_alias=True), media_type="application/json")
         if self._size:
-            weakref.finalize(response, self._room.give_back, self._size)
+            weakref.finalize(response, self._room.give_back, self._size, self._org)
             self._size = 0
         return response
 
@@ -86,7 +98,7 @@ class Holding:
 
     def __exit__(self, *_: object) -> None:
         if self._size:  # no answer came of it
-            self._room.give_back(self._size)
+            self._room.give_back(self._size, self._org)
 
 
 def fitting(tx: Tx, tenant: Tenant, ids: Iterable[DocumentId]) -> tuple[list[DocumentId], int]:

@@ -81,7 +81,7 @@ def find(body: SearchRequest, tenant: Reader, app: CurrentApp, room: CurrentRoom
             rewrite=body.rewrite_query,
         )
 
-    with Holding(room) as holding:
+    with Holding(room, tenant) as holding:
         answer = (
             _with_texts(app, tenant, asked, holding, body.as_of)
             if body.include_full_docs

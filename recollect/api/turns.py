@@ -32,6 +32,8 @@ UPLOADS_KEY = 4
 """… and of one key, whose line may be slow."""
 DOWNLOADS = 12
 """Files that a process hands out at once, to those who have their addresses."""
+DOWNLOADS_ORG = 6
+"""… and of these, files of one organisation: each lasts until it is read."""
 MOST_WAITING = 500
 """Requests of an organisation that wait; further ones are asked to come again."""
 LONGEST = timedelta(seconds=30)
@@ -63,9 +65,14 @@ class RequestTurns:
         ):
             yield
 
-    def download(self) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def download(self, org: str) -> AsyncGenerator[None]:
         """Raises Unavailable when none came in time."""
-        return self._place("downloads", DOWNLOADS)
+        async with (
+            self._place(f"downloads of org {org}", DOWNLOADS_ORG),
+            self._place("downloads", DOWNLOADS),
+        ):
+            yield
 
     @asynccontextmanager
     async def turn(self, key: Key) -> AsyncGenerator[None]:
@@ -111,8 +118,8 @@ class InTurn:
         key: Key | None = scope.get("state", {}).get("key") if scope["type"] == "http" else None
         place: AbstractAsyncContextManager[None] = nullcontext()
         if key is None:
-            if scope["type"] == "http" and _path(scope).startswith("/v3/files/"):
-                place = self._turns.download()
+            if scope["type"] == "http" and (file := _FILE.match(_path(scope))):
+                place = self._turns.download(file[1])
         elif _lasts(scope):
             scope["state"]["turn"] = partial(self._turns.turn, key)
         else:
@@ -133,6 +140,8 @@ def _full() -> Unavailable:
     return Unavailable("too many requests of this organisation wait", after=AGAIN)
 
 
+_FILE = re.compile(r"/v3/files/([^/]*)")
+"""… of an organisation"""
 _WAITABLE = re.compile(r"/v3/documents/(?!counts$|processing$)[^/]+")
 """The path of one document; what else is below /v3/documents waits for nothing."""
 

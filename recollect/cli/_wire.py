@@ -1,7 +1,8 @@
-"""One HTTP connection: what it may cost before a request is whole.
+"""One HTTP connection: what it may cost before a request is whole, and while its answer is read.
 
 uvicorn's parser has no bounds of its own. Here a head has a size and a deadline, and connections
 that wait for a head have a number, in all and by address; the ones that wait longest make room.
+Who does not read what is sent is cut off.
 """
 
 import asyncio
@@ -24,6 +25,9 @@ long the rest of a body comes in after it was refused."""
 IDLE = 75
 """Seconds that a connection is kept for the next request: longer than clients and proxies keep it
 (up to a minute), so that none sends a request into one that we close."""
+READ_WITHIN = 30.0
+"""Seconds within which what waits to be read is read: a piece of an answer (`edge.PIECE`), or the
+rest when the connection is about to end."""
 WAITING = 512
 """Connections that wait for a head, in all."""
 WAITING_HERE = 128
@@ -92,6 +96,8 @@ class BoundedHttp(HttpToolsProtocol):
         """whether a request was ever whole"""
         self._in_head = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        """runs while the other side has to read"""
         self._unread = 0
         """bytes since the parser last had something whole: a head, or a piece of a body"""
         self._lines = 0
@@ -108,8 +114,22 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._go_on()
+        self._is_read()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._must_be_read()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._is_read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._must_be_read()
 
     def data_received(self, data: bytes) -> None:
         self._unread += len(data)
@@ -160,6 +180,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._must_be_read()
         if self.timeout_keep_alive_task is None:
             return
         if self._in_head or self.cycle.more_body:
@@ -171,7 +193,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._large:
             self._too_large()
         elif self._answers():
-            self.transport.close()
+            self._close()
         else:
             super().send_400_response(msg)
 
@@ -203,7 +225,7 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._unread and not self._answers():
             self._refuse(408, f"the head of a request takes at most {HEAD_WITHIN:g} seconds")
         else:
-            self.transport.close()
+            self._close()
 
     def _too_large(self) -> None:
         self._refuse(431, f"the head of a request has at most {HEAD:,} bytes")
@@ -214,4 +236,17 @@ class BoundedHttp(HttpToolsProtocol):
         if not self._answers():
             head = b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             self.transport.write(STATUS_LINE[status] + head % len(text) + text.encode())
+        self._close()
+
+    def _close(self) -> None:
         self.transport.close()
+        self._must_be_read()
+
+    def _must_be_read(self) -> None:
+        if self._reading is None:
+            self._reading = self.loop.call_later(READ_WITHIN, self.transport.abort)
+
+    def _is_read(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None

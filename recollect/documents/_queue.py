@@ -1,6 +1,6 @@
 """The queue: who works on which document, and when it is due again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -133,6 +133,31 @@ def claim(
     for row in sorted(rows, key=lambda row: (row["n"], row["k"])):
         turn.pass_on(row["org_id"], row["tag"])
     return [_claimed(row) for row in rows]
+
+
+# The first that has something due of those that are not busy; and the one before it that has.
+_OTHER = """
+with recursive walk as (
+  (select '' as before, d.org_id from documents d where d.due_at <= now() and d.attempts < %(max)s
+    order by d.org_id limit 1)
+  union all
+  select w.org_id, next.org_id from walk w cross join lateral (
+    select d.org_id from documents d where d.org_id > w.org_id and d.due_at <= now()
+      and d.attempts < %(max)s order by d.org_id limit 1
+  ) next where w.org_id = any(%(busy)s)
+) select before from walk where org_id <> all(%(busy)s)"""
+
+
+def claim_of_others(
+    tx: Tx, busy: Collection[str], *, lease: timedelta, max_attempts: int, turn: DocumentTurn
+) -> list[Claim]:
+    """Take one document of an organisation that is not `busy`, if one has some that are due; of its
+    tags that whose `turn` it is."""
+    row = tx.execute(_OTHER, {"busy": list(busy), "max": max_attempts}).fetchone()
+    if row is None:
+        return []
+    own = DocumentTurn(row["before"], turn.tags)
+    return claim(tx, lease=lease, limit=1, max_attempts=max_attempts, turn=own)
 
 
 # Of the next in a lane those that one call of the model and one transaction can take together.

@@ -54,7 +54,8 @@ _GIVEN = "d.blob is null and d.url is null and d.content is not null"
 NEWEST = (
     ", case when " + _GIVEN + " and d.indexed_revision is distinct from d.revision then d.content"
     " when d.indexed_revision is not null then d.text || case when " + _GIVEN + " then"
-    r"  translate(substr(d.content, length(rtrim(d.content, E' \t\r\n')) + 1), E' \t\r', '')"
+    r"  regexp_replace(translate(substr(d.content, length(rtrim(d.content,"
+    r"   E' \t\r\n\f\x0b\u0085')) + 1), E' \t', ''), E'\r\n?|[\f\x0b\u0085]', E'\n', 'g')"
     "  else '' end end as text"
 )
 """the newest text that is known: one that was accepted counts at once, and is shown with the line

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from weakref import WeakSet
 
 from starlette.concurrency import run_in_threadpool
 
@@ -94,7 +95,8 @@ class Events:
         """whether the process is about to end: a second later all streams do, which it waits for"""
         self.streams = StreamPlaces("streams", STREAMS_OF_A_KEY, STREAMS)
         self.waits = StreamPlaces("requests that wait", WAITS_OF_A_KEY, WAITS)
-        self._streams: set[Stream] = set()
+        self._streams = WeakSet[Stream]()
+        """a stream whose reader was given up before it began is forgotten with it"""
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()

@@ -29,7 +29,7 @@ from recollect.index import missing_vectors
 from recollect.ingest import notes
 from recollect.ingest.pipeline import process, trace_id
 from recollect.loop import enduring, settled, tell_bug
-from recollect.model import Changed, Claim, Failure
+from recollect.model import Changed, Claim, Failure, OrgId
 from recollect.ops import canary
 from recollect.ops.files import delete_doomed, delete_strays
 from recollect.telemetry import metrics, tracing
@@ -54,6 +54,10 @@ PACE = timedelta(milliseconds=250)
 """How soon housekeeping may be done again."""
 GATHER = timedelta(milliseconds=50)
 """How long a free place waits for others while some are taken: one claim serves all of them."""
+LONG = timedelta(seconds=10)
+"""Where each place is taken for so long, one more opens for an organisation that has none …"""
+MOST_MORE = 8
+"""… and so many in all, no more than there are places."""
 SECOND_LOOK = timedelta(hours=1)
 """How long a worker waits before it removes the files that it found without a document: their age
 is what clocks say, and one that was set right makes an upload of this second a day old. It would
@@ -87,7 +91,7 @@ class Worker(ClaimLoop[Claim]):
     longest_attempt = LONGEST_ATTEMPT
 
     def __init__(self, app: App) -> None:
-        super().__init__(app, app.config.workers)
+        super().__init__(app, app.config.workers + MOST_MORE)
         self._paused = threading.Event()
         self._rests = 0
         self._beside = 0
@@ -120,14 +124,19 @@ class Worker(ClaimLoop[Claim]):
     def claim(self) -> list[Claim]:
         self._gather()
         free = self._free()
-        if free <= 0 or self._paused.is_set():
+        busy = self._busy_for_long() if free <= 0 else set[OrgId]()
+        if self._paused.is_set() or (free <= 0 and not busy):
             return []
+        take = (
+            partial(documents.claim_of_others, busy=busy)
+            if busy
+            else partial(documents.claim, limit=free)
+        )
         with self._app.db.begin() as tx:
             look = self._mind_the_clock(tx)
-            claims = documents.claim(
+            claims = take(
                 tx,
                 lease=self._app.lease,
-                limit=free,
                 max_attempts=self._app.config.max_attempts,
                 turn=self._turn,
             )
@@ -204,6 +213,17 @@ class Worker(ClaimLoop[Claim]):
 
     def _free(self) -> int:
         return self._app.config.workers - len(self._held) + self._beside
+
+    def _busy_for_long(self) -> set[OrgId]:
+        """Whose documents are in work, where these have taken all places for long and one more may
+        open; nobody else would wait for the largest documents."""
+        places, then = self._app.config.workers, time.monotonic() - LONG.total_seconds()
+        with self._held_lock:
+            held = list(self._held.values())
+        long = sum(since <= then for _, since in held)
+        if long < places or -self._free() >= min(MOST_MORE, places):
+            return set()
+        return {claim.document.org_id for claim, _ in held}
 
     def _mind_the_clock(self, tx: Tx) -> "ClockReading":
         """Before anything is judged by the database's clock: see whether that was set.

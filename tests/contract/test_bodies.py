@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from recollect.api.answering import AnswerRequest
 from recollect.api.bodies import Body, BodyMemory, BusyError, Held, Scanner, limit_of
 from recollect.db import Database
 from recollect.errors import BadRequestError, RateLimitError
-from recollect.model import Key, Org, Scope
+from recollect.model import Key, KeyId, Org, Scope
 from recollect.orgs import orgs
 from tests.conftest import fresh_org
 from tests.contract.calls import refused
@@ -147,7 +148,7 @@ def test_one_key_and_one_organisation_do_not_take_the_place_of_others(
         assert full.value.status == 429
         await take(ledger, foreign, bodies.LARGEST)
         with pytest.raises(BusyError):
-            await take(ledger, foreign, 1)
+            await take(ledger, foreign, bodies.SPARE + 1)
         await take(ledger, None, bodies.BY_STRANGERS)
         with pytest.raises(BusyError):
             await take(ledger, None, 1)
@@ -156,6 +157,32 @@ def test_one_key_and_one_organisation_do_not_take_the_place_of_others(
 
     with fresh_org(db) as another:
         asyncio.run(run(made(db, another)))
+
+
+def test_who_holds_little_has_room_beside_those_who_hold_all(
+    db: Database, two_keys: tuple[Key, Key]
+):
+    one, other = two_keys
+    third = replace(one, id=KeyId("third"))
+
+    async def run(foreign: Key, modest: Key) -> None:
+        ledger = BodyMemory()
+        await take(ledger, one, bodies.BY_KEY)
+        await take(ledger, other, bodies.BY_ORG - bodies.BY_KEY)
+        small = await take(ledger, third, bodies.LITTLE)
+        await take(ledger, foreign, bodies.LARGEST)
+        rest = bodies.BY_ALL - bodies.BY_ORG - bodies.LARGEST - bodies.LITTLE
+        beside = await take(ledger, foreign, rest)
+        await take(ledger, modest, bodies.LITTLE)
+        waiting = asyncio.create_task(take(ledger, third, 1))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        ledger.give_back(beside)
+        ledger.give_back(small)
+        await waiting
+
+    with fresh_org(db) as another, fresh_org(db) as last:
+        asyncio.run(run(made(db, another), made(db, last)))
 
 
 def test_who_waits_goes_on_as_soon_as_there_is_room(two_keys: tuple[Key, Key]):

@@ -548,6 +548,8 @@ class TestUpdate:
         ("given", "shown"),
         [
             ("a\r\nb\r\n", "a\nb\n"),
+            ("a\rb\r", "a\nb\n"),
+            ("a\fb\x85 \v", "a\nb\n\n"),
             ("\n\n  a  \nb \t\n \n\n", "  a\nb\n\n\n"),
             ("a\n\tb  ", "a\n\tb"),
             ("a\nb", "a\nb"),

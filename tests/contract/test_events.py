@@ -1,8 +1,9 @@
 """GET /v3/documents/events: whoever listens need not ask."""
 
+import asyncio
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -262,28 +263,49 @@ def test_who_comes_back_to_a_machine_whose_clock_is_behind_misses_nothing(
     assert (told["of id"], told["of status"]) == (first, "done")
 
 
+def listeners(database_url: str) -> int:
+    """Connections that listen for what happens to documents."""
+    with psycopg.connect(database_url) as session:
+        row = session.execute(
+            "select count(*) from pg_stat_activity where datname = current_database()"
+            " and (query ilike 'listen%documents%' or query ilike 'delete from watchers%')"
+        ).fetchone()
+    assert row is not None
+    return row[0]
+
+
 def test_one_connection_serves_all_streams_and_ends_with_the_last(
     client: httpx.Client, live_url: str, key: str, db: Database, database_url: str
 ):
-    def listeners() -> int:
-        with psycopg.connect(database_url) as session:
-            row = session.execute(
-                "select count(*) from pg_stat_activity where query ilike 'listen%documents%'"
-                " and datname = current_database()"
-            ).fetchone()
-        assert row is not None
-        return row[0]
-
     # One of an earlier test may still be about to end.
-    eventually(lambda: listeners() == 0)
+    eventually(lambda: listeners(database_url) == 0)
     with listening(client) as one, listening(client) as two, listening(client) as three:
-        assert listeners() == 1
+        assert listeners(database_url) == 1
         id = add(client, "one")
         assert {next(events)["of id"] for events in (one, two, three)} == {id}
-    eventually(lambda: listeners() == 0)
+    eventually(lambda: listeners(database_url) == 0)
     with listening(client) as events:
         again = add(client, "another")
         assert next(events)["of id"] == again
+
+
+def test_a_stream_whose_client_left_before_it_began_is_forgotten(database_url: str):
+    async def run() -> None:
+        events = streams.Events(database_url)
+
+        async def told(source: streams.Stream) -> AsyncGenerator[str]:
+            try:
+                yield str(await source.get())
+            finally:
+                events.leave(source)
+
+        answer = told(await events.subscribe())
+        assert listeners(database_url) == 1
+        del answer
+        await asyncio.to_thread(eventually, lambda: listeners(database_url) == 0, timeout=10)
+
+    eventually(lambda: listeners(database_url) == 0)
+    asyncio.run(run())
 
 
 def test_streams_end_when_the_database_goes_away(client: httpx.Client, database_url: str):

@@ -15,12 +15,13 @@ from recollect.app import App
 from recollect.db import Database
 from recollect.documents import DocumentQuery
 from recollect.errors import Unavailable
-from recollect.model import Org, Tenant
+from recollect.model import Org, OrgId, Tenant
 from recollect.worker.processing import drain
 from tests.conftest import plain_client
 from tests.contract.calls import add, get, refused
 
 LARGE = 6_000_000
+OURS = Tenant(OrgId("o"))
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_a_document_that_changes_while_a_list_is_read_keeps_its_text(
     with app.db.begin() as tx:
         [found] = documents.find(tx, tenant, DocumentQuery()).items
     drain(app)
-    with Holding(Room(1_000_000)) as holding:
+    with Holding(Room(1_000_000), tenant) as holding:
         [shown] = with_texts(app, tenant, [found], holding, "includeContent", [])
 
     assert shown.text == "heron"
@@ -92,39 +93,50 @@ def test_a_document_that_changes_while_a_list_is_read_keeps_its_text(
 
 def test_room_is_given_back_when_the_answer_is_gone():
     room = Room(10_000_000)
-    with Holding(room) as holding:
+    with Holding(room, OURS) as holding:
         holding.take(8_000_000)
         answer = holding.answer(StatusCounts(queued=0, processing=0, done=0, failed=0))
-    with pytest.raises(Unavailable, match="too many large answers"), Holding(room) as other:
+    with pytest.raises(Unavailable, match="too many large answers"), Holding(room, OURS) as other:
         other.take(8_000_000)
     del answer
     gc.collect()
-    with Holding(room) as other:
+    with Holding(room, OURS) as other:
         other.take(8_000_000)
-    with Holding(room) as again:  # `other` came to no answer
+    with Holding(room, OURS) as again:  # `other` came to no answer
         again.take(8_000_000)
 
 
 def test_one_that_is_larger_than_the_room_goes_alone():
     room = Room(10_000_000)
-    with Holding(room) as holding:
+    with Holding(room, OURS) as holding:
         holding.take(50_000_000)
         with pytest.raises(Unavailable):
-            room.take(2_000_000)
+            room.take(2_000_000, "p")
+
+
+def test_an_organisation_leaves_room_to_others_while_its_answers_are_read():
+    room = Room(9_000_000)
+    room.take(3_000_000, "o")
+    room.take(3_000_000, "o")
+    with pytest.raises(Unavailable, match="too many large answers"):
+        room.take(2_000_000, "o")
+    room.take(3_000_000, "p")
+    room.give_back(6_000_000, "o")
+    room.take(6_000_000, "o")
 
 
 def test_what_waits_goes_when_there_is_room():
     room = Room(10_000_000)
-    room.take(9_000_000)
+    room.take(9_000_000, "o")
     passed = threading.Event()
 
     def wait() -> None:
-        room.take(9_000_000)
+        room.take(9_000_000, "o")
         passed.set()
 
     thread = threading.Thread(target=wait)
     thread.start()
-    room.give_back(9_000_000)
+    room.give_back(9_000_000, "o")
     thread.join(30)
 
     assert passed.is_set()

@@ -159,18 +159,23 @@ def test_files_that_are_handed_out_leave_places_to_all_others():
     async def run() -> None:
         slow = Slow()
         app = InTurn(slow, RequestTurns())
-        many = [
-            asyncio.create_task(ask(app, None, path="/v3/files/o/d", method="GET"))
-            for _ in range(50)
-        ]
+
+        def fetched(org: str) -> list[asyncio.Task[int]]:
+            path = f"/v3/files/{org}/d"
+            return [asyncio.create_task(ask(app, None, path=path, method="GET")) for _ in range(50)]
+
+        many = fetched("o")
+        await slow.until(lambda: len(slow.at_work) == turns.DOWNLOADS_ORG)
+        others = fetched("p")
         await slow.until(lambda: len(slow.at_work) == turns.DOWNLOADS)
         search = asyncio.create_task(ask(app, key("o", "k")))
         await slow.until(lambda: "o" in slow.at_work)
-        slow.go.set()
 
-        assert await search == 200
-        assert set(await asyncio.gather(*many)) == {200}
+        assert slow.at_work.count("/v3/files/o/d") == turns.DOWNLOADS_ORG
         assert slow.at_work.index("o") == turns.DOWNLOADS
+        slow.go.set()
+        assert await search == 200
+        assert set(await asyncio.gather(*many, *others)) == {200}
 
     asyncio.run(run())
 

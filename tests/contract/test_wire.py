@@ -1,5 +1,6 @@
 """Connections before there is a request: large heads, half ones, and too many of them."""
 
+import asyncio
 import socket
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -9,13 +10,16 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
+from starlette.types import Message
 
-from recollect.api import edge
+from recollect.api import create_app, edge, turns
+from recollect.app import App
 from recollect.cli import _wire
 from recollect.cli._process import listen
 from recollect.config import Config
 from tests.chaos.test_crash import children, part_of
 from tests.conftest import Service, eventually, free_port, plain_client
+from tests.contract.calls import add, upload
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 FULL = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -110,6 +114,70 @@ def test_a_head_in_one_piece_is_bounded_too(live_url: str):
     with line_to(live_url) as line:
         line.sendall(FULL[:-2] + b"Connection: close\r\nX-Line: " + b"a" * 60_000 + b"\r\n\r\n")
         assert rest(line).startswith(b"HTTP/1.1 200 ")
+
+
+def unread(url: str, path: str, *, head: bytes = b"") -> socket.socket:
+    """A connection that has asked and takes as little as a socket can."""
+    place = urlsplit(url)
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.settimeout(60)
+    line.connect((place.hostname or "", place.port or 0))
+    line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + head + b"\r\n")
+    return line
+
+
+@pytest.mark.parametrize("head", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+def test_who_does_not_read_an_answer_loses_it_and_its_place(
+    client: httpx.Client, live_url: str, head: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_wire, "READ_WITHIN", 0.5)
+    data = b"heron " * 2_000_000
+    id = upload(client, "heron.txt", data).json()["id"]
+    path = client.get(f"/v3/documents/{id}/file-url").json()["url"].removeprefix(live_url)
+    with ExitStack() as held:
+        lines = [
+            held.enter_context(unread(live_url, path, head=head))
+            for _ in range(turns.DOWNLOADS_ORG)
+        ]
+        ours = {line.getsockname() for line in lines}
+        eventually(lambda: ours <= others_of_this_process())
+        eventually(lambda: ours.isdisjoint(others_of_this_process()))
+        monkeypatch.undo()
+        assert client.get(path).content == data
+        for line in lines:
+            assert len(rest(line)) < len(data)
+
+
+def others_of_this_process() -> set[tuple[str, int]]:
+    """The addresses to which connections of this process lead."""
+    return {tuple(one.raddr) for one in psutil.Process().net_connections("tcp4") if one.raddr}
+
+
+def test_an_answer_is_handed_on_in_pieces(client: httpx.Client, app: App, key: str):
+    """Else all of it stands in the memory of the connection, whoever reads it how slowly."""
+    text = "heron " * 100_000
+    id = add(client, text)
+    sent: list[int] = []
+
+    async def run() -> None:
+        async def send(message: Message) -> None:
+            sent.append(len(message.get("body", b"")))
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        path = f"/v3/documents/{id}"
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
+            "query_string": b"", "client": ("127.0.0.1", 1),
+            "headers": [(b"authorization", f"Bearer {key}".encode()), (b"host", b"localhost")],
+        }  # fmt: skip
+        await create_app(app)(scope, receive, send)
+
+    asyncio.run(run())
+    assert max(sent) <= edge.PIECE
+    assert sum(sent) > len(text)
 
 
 def test_half_a_request_has_a_deadline(live_url: str, monkeypatch: pytest.MonkeyPatch):

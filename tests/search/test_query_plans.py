@@ -217,6 +217,19 @@ def test_a_claim_walks_the_turns(explain: Explain) -> None:
     assert not found.scans("documents")
 
 
+def test_who_has_nothing_in_work_is_found_by_one_look_for_each_who_has(
+    explain: Explain, tenant: Tenant
+) -> None:
+    def claim(tx: Tx) -> None:
+        turn, lease = documents.DocumentTurn(), timedelta(seconds=60)
+        documents.claim_of_others(tx, [tenant.id], lease=lease, max_attempts=5, turn=turn)
+
+    found = one(explain(claim), "select before from walk")
+
+    assert found.indexes == {"documents_turns"}
+    assert not found.scans("documents")
+
+
 def test_who_is_before_one_that_waits_is_counted_in_its_turns(explain: Explain) -> None:
     def ahead(tx: Tx) -> None:
         row = tx.execute(

@@ -59,6 +59,26 @@ def test_one_document_waits_for_one_of_the_others_only(
     assert owners(claim(app, 4, turn)) == {tenant.id: 4}
 
 
+def test_who_has_nothing_in_work_is_found_among_those_who_have(
+    app: App, tenant: Tenant, neighbour: Tenant, add: Add
+) -> None:
+    def others(*busy: str) -> Counter[OrgId]:
+        with app.db.begin() as tx:
+            return owners(
+                documents.claim_of_others(
+                    tx, busy, lease=timedelta(minutes=1), max_attempts=5, turn=DocumentTurn()
+                )
+            )
+
+    add(tenant, 20)
+    add(neighbour, 2)
+    assert others(tenant.id) == {neighbour.id: 1}
+    assert others(neighbour.id) == {tenant.id: 1}
+    assert others(tenant.id, neighbour.id) == {}
+    assert others(tenant.id) == {neighbour.id: 1}
+    assert others(tenant.id) == {}
+
+
 def test_a_claim_of_several_is_shared(
     app: App, tenant: Tenant, neighbour: Tenant, add: Add
 ) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -49,7 +49,7 @@ from recollect.model import (
 from recollect.orgs import orgs
 from recollect.worker import processing
 from recollect.worker.processing import Worker, attempt, backoff, drain, settle
-from tests.conftest import capture_logs, eventually
+from tests.conftest import capture_logs, eventually, fresh_org
 from tests.extract import samples
 from tests.fakes.embedder import WordEmbedder
 
@@ -626,6 +626,45 @@ def test_two_workers_do_each_document_once(own: App, tenant: Tenant) -> None:
         eventually(all_done(own, tenant))
 
     assert {row(own, id)["claims"] for id in ids} == {1}
+
+
+class Endless(WordEmbedder):
+    """Takes as long as it likes for what is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = threading.Event()
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        if any("endless" in text for text in texts):
+            self.end.wait(60)
+        return super().embed(texts, query=query)
+
+
+@pytest.mark.usefixtures("apart")
+def test_the_long_documents_of_one_organisation_do_not_keep_others_waiting(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processing, "LONG", timedelta())
+    monkeypatch.setattr(processing, "TICK", timedelta(seconds=0.1))
+    embedder = Endless()
+    for n in range(6):
+        add(own, tenant, f"endless {n}")
+    with fresh_org(own.db) as another, running(replace(own, embedder=embedder)):
+        try:
+            eventually(lambda: states(own, tenant)[Status.PROCESSING] == 2)
+            theirs = Tenant(another.id)
+            for n in range(3):
+                add(own, theirs, f"short {n}")
+            eventually(all_done(own, theirs))
+            assert states(own, tenant)[Status.PROCESSING] == 2
+        finally:
+            embedder.end.set()
+
+
+def states(app: App, tenant: Tenant) -> Mapping[Status, int]:
+    with app.db.begin() as tx:
+        return documents.counts(tx, tenant)
 
 
 @pytest.mark.usefixtures("apart")

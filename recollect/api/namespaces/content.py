@@ -223,7 +223,7 @@ def get(
     space: Reads, id: RestId, app: CurrentApp, room: CurrentRoom, include: Includes = ()
 ) -> Response:
     """Its text is the newest that was accepted, also while that is still processed."""
-    with Holding(room) as holding:
+    with Holding(room, space.inside) as holding:
         found, size = app.db.read(partial(_sized, space.inside, id))
         holding.take(size * (2 if "chunks" in include else 1))
         return holding.answer(app.db.read(partial(_whole, app, space.inside, found, include)))

@@ -344,7 +344,7 @@ def find(
     query = DocumentQuery(
         filter=filter, sort=_SORTS[sort], descending=order == "desc", limit=limit, page=page
     )
-    with Holding(room) as holding:
+    with Holding(room, space.inside) as holding:
         match type:
             case "documents":
                 found = _documents(app, space, query, body.include, holding)
