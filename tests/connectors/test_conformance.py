@@ -784,6 +784,30 @@ def test_17_a_page_in_place_of_content_is_never_taken(world: World) -> None:
     assert world.finds("zebra1")
 
 
+TIME = re.compile(
+    rb"""("(?:modifiedTime|lastModifiedDateTime|last_edited_time)": *"|<LastModified>)[^"<]*"""
+)
+"""What tells when a thing changed, in the words of those who tell it."""
+
+
+@every("world", ["google-drive", "notion", "onedrive", "s3"], indirect=True)
+@every("time", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_17_a_time_that_cannot_be_told_in_utc_stops_nothing(world: World, time: str) -> None:
+    world.peer.proxy.on(
+        ".", times=None, alter=lambda body: TIME.sub(rb"\g<1>" + time.encode(), body, count=2)
+    )
+    world.connect()
+    world.sync()
+    world.peer.put("n9", "Added beside it.")
+    world.sync()
+
+    assert world.run()["status"] != "failed"
+    assert len(world.documents()) >= 2
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
 @every("world", conforming("limit"), indirect=True)
 def test_21_the_limit_is_exact_and_remembers_the_rest(world: World) -> None:
     world.connect(documentLimit=2)
