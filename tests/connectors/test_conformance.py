@@ -425,6 +425,32 @@ def test_30_what_was_kept_out_of_an_old_selection_stays_out(world: World, kept_o
     world.agrees()
 
 
+def inside(world: World, folder: str) -> dict[str, Any]:
+    """Metadata that admits what was moved there alone."""
+    match world.provider:
+        case "gmail":
+            return {"labelIds": "STARRED"}
+        case _:
+            return {"syncScope": "selected", "folders": world.peer.folder_id(folder)}
+
+
+@every("world", ["gmail", "google-drive", "onedrive"], indirect=True)  # S3 tells whole seconds
+def test_30_newer_things_take_the_place_of_older_ones_but_of_none_whose_deletion_is_held(
+    world: World,
+) -> None:
+    world.connect(documentLimit=3)
+    world.sync()
+    for n in range(3, 6):
+        world.peer.put(f"n{n}", f"Number {n} is newer.")
+        world.peer.move(f"n{n}", "inside")
+    select(world, inside(world, "inside"))
+
+    assert set(world.documents()) == {"n0", "n1", "n2"}
+    assert "They are kept for now" in world.run()["error"]
+    select(world, {"labelIds": ""} if world.provider == "gmail" else {"syncScope": "full"})
+    assert set(world.documents()) == {"n3", "n4", "n5"}
+
+
 @every("world", ["web-crawler", "folder"], indirect=True)
 @every(("patterns", "left"), [("includePatterns", {"n1"}), ("excludePatterns", {"n0", "n2"})])
 def test_a_list_of_patterns_ends_with_the_metadata_that_no_longer_has_it(

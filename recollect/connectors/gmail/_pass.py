@@ -68,6 +68,8 @@ class ListingUnderWay:
     """the one that comes next"""
     paged: bool = False
     """all pages were listed; what changed meanwhile was not looked at yet"""
+    passed: int = 0
+    """threads of the pages so far that are documents, or may become some"""
 
 
 @dataclass(slots=True)
@@ -179,7 +181,7 @@ class Pass:
             answer = self._api.call("GET", path, accept=accept)
             if answer.status in REFUSED:
                 # The place where an earlier sync stopped is forgotten: from the start.
-                listing.page = resumed = None
+                listing.page, listing.passed, resumed = None, 0, None
                 listing.began = self._source.since.isoformat()
                 yield Listing()
                 continue
@@ -187,24 +189,25 @@ class Pass:
             if "threads" not in as_object(body):
                 # An empty mailbox says at least that it has none.
                 field_of(body, "resultSizeEstimate", int)
-            yield from self._tell_listed(marks_of(body))
+            yield from self._tell_listed(marks_of(body), listing)
             following = following_page(body, seen)
             listing.page, listing.paged = following, following is None
             yield self._checkpoint()
 
-    def _tell_listed(self, marks: Mapping[str, str]) -> Iterator[Change]:
-        """One page. The newest come first, so without room what is not known yet can wait."""
+    def _tell_listed(self, marks: Mapping[str, str], listing: ListingUnderWay) -> Iterator[Change]:
+        """One page. The newest come first, so without room what is not known yet can wait once so
+        many have passed as documentLimit admits."""
         rows = {row.id: row for row in self._source.remembered(list(marks))}
         free, said = self._source.room(), 0
         for id, mark in marks.items():
             row = rows.get(id)
-            if row is None and free <= 0 and said:
-                # The filter may have kept out some of what was counted.
-                yield self._checkpoint()
-                free, said = self._source.room(), 0
-            if row is None and free <= 0:
-                self._state.more = True
-                continue
+            if row is None and free <= 0 and listing.passed >= self._source.limit:
+                if said:  # the filter may have kept out some of what was counted
+                    yield self._checkpoint()
+                    free, said = self._source.room(), 0
+                if free <= 0:
+                    self._state.more = True
+                    continue
             if row is not None and _is_known(row) and as_word(row.extra.get("history")) == mark:
                 yield _said_again(row)
             elif id in self._state.again and row is not None:
@@ -212,6 +215,7 @@ class Pass:
             else:
                 yield from self._look(id, row, mark)
             free -= row is None or row.document_id is None
+            listing.passed += row is None or row.document_id is not None
             said += 1
             if said >= BATCH:
                 yield self._checkpoint()
@@ -422,5 +426,11 @@ def _state(cursor: Cursor | None) -> State | None:
         began, page = under_way.get("began"), under_way.get("page")
         if not (isinstance(began, str) and isinstance(page, str | None)):
             return None
-        state.listing = ListingUnderWay(began, page, under_way.get("paged") is True)
+        passed = under_way.get("passed")
+        state.listing = ListingUnderWay(
+            began,
+            page,
+            under_way.get("paged") is True,
+            passed if isinstance(passed, int) else 0,
+        )
     return state
