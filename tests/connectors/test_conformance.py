@@ -204,15 +204,19 @@ class World:
         syncs.drain(self.app, Hurried())
         drain(self.app)
         if patient:
-            with self.app.db.begin() as tx:
-                tx.execute(
-                    "update documents set due_at = now() where connection_id = %s"
-                    " and due_at is not null",
-                    (self.id,),
-                )
-                tx.execute("update connections set parked_until = null where id = %s", (self.id,))
-            drain(self.app)
+            self.documents_due()
         return self.connection()
+
+    def documents_due(self) -> None:
+        """Wait out parked documents, and process them."""
+        with self.app.db.begin() as tx:
+            tx.execute(
+                "update documents set due_at = now() where connection_id = %s"
+                " and due_at is not null",
+                (self.id,),
+            )
+            tx.execute("update connections set parked_until = null where id = %s", (self.id,))
+        drain(self.app)
 
     def due(self) -> None:
         with self.app.db.begin() as tx:
@@ -732,6 +736,26 @@ def test_14_a_wait_that_the_account_is_told_is_that_of_all(world: World) -> None
     due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
     assert timedelta(hours=1) < due
     world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
+@every("world", conforming("told", by_day=CALLERS), indirect=True)
+@every("status", [404, 400])
+def test_16_what_is_refused_or_not_found_with_all_else_is_read_once_that_is_over(
+    world: World, status: int
+) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    world.peer.proxy.on(".", status=status, body=b"<html>Not here.</html>", times=None)
+    drain(world.app)
+    world.documents_due()
+    world.documents_due()
+
+    assert set(world.documents()) == {"n0", "n1", "n2"}
+    world.peer.proxy.behave()
+    assert world.http.post(f"/v3/connections/{world.id}/sync").status_code == 202
     world.sync()
     world.agrees()
 
