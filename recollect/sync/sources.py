@@ -385,16 +385,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
     except NotFoundError as error:
         if claim.document.attempts < 2:
             raise Transient("the provider does not find it", code="source_missing") from error
-        if (told := _said_to_all(app, connection)) is not None:
-            raise Parked(
-                f"the provider finds neither it nor anything else ({told})",
-                code=PROVIDER_UNAVAILABLE,
-                after=HOUR,
-            ) from error
-        with app.db.begin() as tx:
-            documents.discard(tx, claim)
-            items.forget(tx, connection.id, item.id)
-        raise LeaseLost from error
+        raise _not_found(app, claim, connection, item.id) from error
     except Reauthorize as error:
         with app.db.begin() as tx:
             renewed = connections.sealed(tx, connection.id, lock=True).secrets != given
@@ -408,6 +399,20 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise Parked(str(error), code=error.code, after=HOUR) from error
     except Transient as error:
         raise _parked(app, claim, connection, error) from error
+
+
+def _not_found(app: App, claim: Claim, connection: Connection, id: str) -> LeaseLost | Parked:
+    """The document goes, if only the one thing is not found."""
+    if (told := _said_to_all(app, connection)) is not None:
+        return Parked(
+            f"the provider finds neither it nor anything else ({told})",
+            code=PROVIDER_UNAVAILABLE,
+            after=HOUR,
+        )
+    with app.db.begin() as tx:
+        documents.discard(tx, claim)
+        items.forget(tx, connection.id, id)
+    return LeaseLost()
 
 
 def _parked(app: App, claim: Claim, connection: Connection, error: Transient) -> Transient:

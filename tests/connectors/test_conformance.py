@@ -4,6 +4,7 @@ The numbers in the names are those of the scenarios there. A scenario that does 
 provider stands in EXEMPT with the reason.
 """
 
+import json
 import re
 import threading
 import time
@@ -832,6 +833,28 @@ def test_17_a_page_in_place_of_content_is_never_taken(world: World) -> None:
     assert not taken
     world.agrees()
     assert world.finds("zebra1")
+
+
+def hollow(body: bytes) -> bytes:
+    """An answer whose lists are empty, and the last of its pages."""
+    said = json.loads(body)
+    said = {key: [] if isinstance(value, list) else value for key, value in said.items()}
+    said.pop("nextPageToken", None)
+    return json.dumps(said).encode()
+
+
+@every("world", ["github", "gmail", "google-drive", "notion", "onedrive"], indirect=True)
+def test_17_a_first_listing_without_anything_is_not_the_last_word(world: World) -> None:
+    lists = "/threads|/files|/drives|/changes[?]|/delta|/search|/git/trees"
+    world.peer.proxy.on(lists, alter=hollow, times=None)
+    world.connect()
+    world.sync()
+    before = world.documents()
+    world.peer.proxy.behave()
+    world.sync()
+
+    assert before == {}
+    world.agrees()
 
 
 TIME = re.compile(

@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeGuard
 from urllib.parse import quote
 
 from recollect.connectors._json import as_list, as_object, as_word
@@ -53,6 +54,10 @@ RETRIED = 2
 """threads of those that wait that may fail again in one sync"""
 MOST_AGAIN = 100
 """threads that wait for another try"""
+UNREADABLE = "unreadable"
+"""verdict on threads that Gmail refuses and that are no documents"""
+DAY = timedelta(days=1)
+"""between two tries of those, but for syncs that a user asks for and threads that change"""
 REFUSED = frozenset({400, 404})
 """what Gmail may say to a page token that it does not know any more"""
 FOR_ALL = frozenset({"api_disabled", "domain_policy", "no_mailbox"})
@@ -210,7 +215,7 @@ class Pass:
                     continue
             if row is not None and _is_known(row) and as_word(row.extra.get("history")) == mark:
                 yield _said_again(row)
-            elif id in self._state.again and row is not None:
+            elif id in self._state.again and row is not None and not _is_refused(row):
                 yield self._unread(id, row, "unavailable", row.detail or "")
             else:
                 yield from self._look(id, row, mark)
@@ -226,8 +231,9 @@ class Pass:
         yield self._checkpoint()
         began = datetime.fromisoformat(listing.began)
         self._state.listing = None
-        # If that was not acted on, another listing has to confirm it.
-        self._state.listed = all(row.seen_at >= began for row in self._source.remembered())
+        # If that was not acted on, another listing has to confirm it; also that there is nothing.
+        oldest = min((row.seen_at for row in self._source.remembered()), default=None)
+        self._state.listed = oldest is not None and oldest >= began
         yield self._checkpoint()
 
     # --- following the history ---
@@ -239,8 +245,8 @@ class Pass:
             rows = {row.id: row for row in self._source.remembered(list(touched))}
             for count, (id, number) in enumerate(touched.items(), 1):
                 row = rows.get(id)
-                if id in self._state.again:  # it has just been tried, or will be
-                    continue
+                if id in self._state.again and not _is_refused(row):
+                    continue  # it has just been tried, or will be
                 if row is None or not _is_known(row) or _history_of(row) < number:
                     yield from self._look(id, row)
                 if count % BATCH == 0:
@@ -296,7 +302,9 @@ class Pass:
         for id in waiting:
             if self._patience.in_a_row >= RETRIED:
                 break
-            yield from self._look(id, rows.get(id))
+            row = rows.get(id)
+            if not _is_refused(row) or self._source.asked or row.seen_at < self._source.since - DAY:
+                yield from self._look(id, row)
         self._patience.succeeded()
         yield self._checkpoint()
 
@@ -309,8 +317,10 @@ class Pass:
         except Permanent as error:
             if error.code in FOR_ALL:
                 raise
-            self._forgive(id)
-            yield self._unread(id, row, "unreadable", f"{error}. What was read of it before stays")
+            self._patience.succeeded()
+            if id not in waiting and len(waiting) < MOST_AGAIN // 2:
+                waiting.append(id)
+            yield self._unread(id, row, UNREADABLE, f"{error}. What was read of it before stays")
             return
         except Transient as error:
             self._patience.failed(error)
@@ -385,6 +395,10 @@ class Pass:
             found = as_list(field_of(self._api.get(path_of("labels")), "labels", list))
             self._names = {said_by(one, "id"): line_of(said_by(one, "name")) for one in found}
         return self._names.get(id) or line_of(id)
+
+
+def _is_refused(row: Remembered | None) -> TypeGuard[Remembered]:
+    return row is not None and row.verdict == UNREADABLE
 
 
 def _is_known(row: Remembered) -> bool:
