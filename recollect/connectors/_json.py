@@ -6,6 +6,8 @@ from typing import Any, cast
 
 LONGEST_NAME = 1_000
 """characters of a title, a path, a person's name"""
+EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+"""of times: a day is left on both sides to reckon with"""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -32,9 +34,11 @@ def as_name(text: str) -> str:
 
 
 def as_time(text: str) -> datetime | None:
-    """ISO 8601, in UTC if it does not say; None for what is not a time."""
+    """ISO 8601, in UTC if it does not say; None for what is not a time, or so far away that it
+    could be stored in UTC, but never be read again."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return time.astimezone(UTC) if EARLIEST < time < LATEST else None

@@ -467,8 +467,8 @@ class Connector(ABC):
         raise NotImplementedError(f"{self.provider} brings the content along")
 
     def ping(self, source: Source) -> None:
-        """One cheap call that is answered as long as only single things are kept back, where one
-        thing may be told to wait (503). Raises what `changes` raises."""
+        """One cheap call that is answered as long as only single things are kept back or gone,
+        where one thing may be told to wait (503). Raises what `changes` raises."""
         return
 
     def sample(self, source: Source) -> Iterator[Change]:

@@ -175,7 +175,7 @@ def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, limit: int) -
     moved = False
     free = room(tx, claim)
     if free < 0:
-        _evict(tx, claim, _oldest(tx, connection, -free), counts)
+        _evict(tx, claim, _oldest(tx, connection, -free, held=True), counts)
         return True
     for row in waiting:
         older = None if free > 0 else _older(tx, connection, row)
@@ -559,19 +559,19 @@ def _remove(
     counts.free += len(gone)
 
 
-def _oldest(tx: Tx, connection: ConnectionId, count: int) -> list[dict[str, Any]]:
+def _oldest(tx: Tx, connection: ConnectionId, count: int, *, held: bool) -> list[dict[str, Any]]:
     return tx.execute(
         "select * from items where connection_id = %s and document_id is not null"
-        " order by modified_at asc nulls first, id desc limit %s",
-        (connection, count),
+        " and (missing_at is null or %s) order by modified_at asc nulls first, id desc limit %s",
+        (connection, held, count),
     ).fetchall()
 
 
 def _older(
     tx: Tx, connection: ConnectionId, waiting: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """The document that gives way to a newer thing; None where the provider tells no times."""
-    for oldest in _oldest(tx, connection, 1):
+    """What gives way to a newer thing, if its deletion is not held and the provider tells times."""
+    for oldest in _oldest(tx, connection, 1, held=False):
         times = oldest["modified_at"], waiting["modified_at"]
         if None not in times and times[0] < times[1]:
             return oldest

@@ -49,7 +49,8 @@ ID_BYTES = 2_400
 READ = (Item, Gone, Missing, Listed, Folder)
 """What only a provider that is there can have said."""
 HELD_BACK = (
-    *("http_401", "http_402", "http_403", "http_451", "access_denied", "no_access", "not_allowed"),
+    *(f"http_{status}" for status in range(400, 500)),
+    *("access_denied", "no_access", "not_allowed"),
     *("domain_policy", "not_downloadable", "restricted_resource", "sso_required", "api_disabled"),
     *("disabled", "archived", "no_bucket", "no_folder", "no_mailbox", "wrong_region"),
     PROVIDER_UNAVAILABLE,

@@ -385,10 +385,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
     except NotFoundError as error:
         if claim.document.attempts < 2:
             raise Transient("the provider does not find it", code="source_missing") from error
-        with app.db.begin() as tx:
-            documents.discard(tx, claim)
-            items.forget(tx, connection.id, item.id)
-        raise LeaseLost from error
+        raise _not_found(app, claim, connection, item.id) from error
     except Reauthorize as error:
         with app.db.begin() as tx:
             renewed = connections.sealed(tx, connection.id, lock=True).secrets != given
@@ -404,11 +401,27 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise _parked(app, claim, connection, error) from error
 
 
+def _not_found(app: App, claim: Claim, connection: Connection, id: str) -> LeaseLost | Parked:
+    """The document goes, if only the one thing is not found."""
+    if (told := _said_to_all(app, connection)) is not None:
+        return Parked(
+            f"the provider finds neither it nor anything else ({told})",
+            code=PROVIDER_UNAVAILABLE,
+            after=HOUR,
+        )
+    with app.db.begin() as tx:
+        documents.discard(tx, claim)
+        items.forget(tx, connection.id, id)
+    return LeaseLost()
+
+
 def _parked(app: App, claim: Claim, connection: Connection, error: Transient) -> Transient:
     """A limit, or a wait that the whole account is told, parks the connection; an outage parks this
     document, for as long as a day."""
-    limit = error if error.code == RATE_LIMITED else _said_to_all(app, connection, error)
-    if limit is not None:
+    limit: Exception | None = error
+    if error.code != RATE_LIMITED:
+        limit = None if error.after is None else _said_to_all(app, connection)
+    if isinstance(limit, Transient):  # else it is answered; the next sync says what of it
         after = min(limit.after or MINUTE, DAY)
         with app.db.begin() as tx:
             connection_queue.park(tx, connection.id, Failure(limit.code, str(limit)), after)
@@ -418,17 +431,14 @@ def _parked(app: App, claim: Claim, connection: Connection, error: Transient) ->
     return error
 
 
-def _said_to_all(app: App, connection: Connection, error: Transient) -> Transient | None:
-    """What the whole account is told, where one thing is told to wait: a 503 leaves open what it is
-    said of (RFC 9110 15.6.4)."""
-    if error.after is None:
-        return None
+def _said_to_all(app: App, connection: Connection) -> Exception | None:
+    """What the whole account is told, where one thing is told to wait or not found: a 503 leaves
+    open what it is said of (RFC 9110 15.6.4), and a 404 may come from something on the way. None:
+    it is answered as ever."""
     try:
         connectors.get(connection.provider).ping(open_source(app, connection))
-    except Transient as told:
+    except (NotFoundError, Permanent, Reauthorize, Transient) as told:
         return told
-    except (NotFoundError, Permanent, Reauthorize):  # an answer; the next sync says what of it
-        pass
     return None
 
 

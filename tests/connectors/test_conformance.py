@@ -4,6 +4,7 @@ The numbers in the names are those of the scenarios there. A scenario that does 
 provider stands in EXEMPT with the reason.
 """
 
+import json
 import re
 import threading
 import time
@@ -204,15 +205,19 @@ class World:
         syncs.drain(self.app, Hurried())
         drain(self.app)
         if patient:
-            with self.app.db.begin() as tx:
-                tx.execute(
-                    "update documents set due_at = now() where connection_id = %s"
-                    " and due_at is not null",
-                    (self.id,),
-                )
-                tx.execute("update connections set parked_until = null where id = %s", (self.id,))
-            drain(self.app)
+            self.documents_due()
         return self.connection()
+
+    def documents_due(self) -> None:
+        """Wait out parked documents, and process them."""
+        with self.app.db.begin() as tx:
+            tx.execute(
+                "update documents set due_at = now() where connection_id = %s"
+                " and due_at is not null",
+                (self.id,),
+            )
+            tx.execute("update connections set parked_until = null where id = %s", (self.id,))
+        drain(self.app)
 
     def due(self) -> None:
         with self.app.db.begin() as tx:
@@ -423,6 +428,32 @@ def test_30_what_was_kept_out_of_an_old_selection_stays_out(world: World, kept_o
     assert world.documents() == {}
     select(world, {**dict.fromkeys(MISTYPED[world.provider], ""), "syncScope": "full"})
     world.agrees()
+
+
+def inside(world: World, folder: str) -> dict[str, Any]:
+    """Metadata that admits what was moved there alone."""
+    match world.provider:
+        case "gmail":
+            return {"labelIds": "STARRED"}
+        case _:
+            return {"syncScope": "selected", "folders": world.peer.folder_id(folder)}
+
+
+@every("world", ["gmail", "google-drive", "onedrive"], indirect=True)  # S3 tells whole seconds
+def test_30_newer_things_take_the_place_of_older_ones_but_of_none_whose_deletion_is_held(
+    world: World,
+) -> None:
+    world.connect(documentLimit=3)
+    world.sync()
+    for n in range(3, 6):
+        world.peer.put(f"n{n}", f"Number {n} is newer.")
+        world.peer.move(f"n{n}", "inside")
+    select(world, inside(world, "inside"))
+
+    assert set(world.documents()) == {"n0", "n1", "n2"}
+    assert "They are kept for now" in world.run()["error"]
+    select(world, {"labelIds": ""} if world.provider == "gmail" else {"syncScope": "full"})
+    assert set(world.documents()) == {"n3", "n4", "n5"}
 
 
 @every("world", ["web-crawler", "folder"], indirect=True)
@@ -764,6 +795,26 @@ def test_14_a_wait_that_the_account_is_told_is_that_of_all(world: World) -> None
     world.agrees()
 
 
+@every("world", conforming("told", by_day=CALLERS), indirect=True)
+@every("status", [404, 400])
+def test_16_what_is_refused_or_not_found_with_all_else_is_read_once_that_is_over(
+    world: World, status: int
+) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    world.peer.proxy.on(".", status=status, body=b"<html>Not here.</html>", times=None)
+    drain(world.app)
+    world.documents_due()
+    world.documents_due()
+
+    assert set(world.documents()) == {"n0", "n1", "n2"}
+    world.peer.proxy.behave()
+    assert world.http.post(f"/v3/connections/{world.id}/sync").status_code == 202
+    world.sync()
+    world.agrees()
+
+
 @every("world", conforming("errors"), indirect=True)
 @every(
     "fault",
@@ -836,6 +887,52 @@ def test_17_a_page_in_place_of_content_is_never_taken(world: World) -> None:
     assert not taken
     world.agrees()
     assert world.finds("zebra1")
+
+
+def hollow(body: bytes) -> bytes:
+    """An answer whose lists are empty, and the last of its pages."""
+    said = json.loads(body)
+    said = {key: [] if isinstance(value, list) else value for key, value in said.items()}
+    said.pop("nextPageToken", None)
+    return json.dumps(said).encode()
+
+
+@every("world", ["github", "gmail", "google-drive", "notion", "onedrive"], indirect=True)
+def test_17_a_first_listing_without_anything_is_not_the_last_word(world: World) -> None:
+    lists = "/threads|/files|/drives|/changes[?]|/delta|/search|/git/trees"
+    world.peer.proxy.on(lists, alter=hollow, times=None)
+    world.connect()
+    world.sync()
+    before = world.documents()
+    world.peer.proxy.behave()
+    world.sync()
+
+    assert before == {}
+    world.agrees()
+
+
+TIME = re.compile(
+    rb"""("(?:modifiedTime|lastModifiedDateTime|last_edited_time)": *"|<LastModified>)[^"<]*"""
+)
+"""What tells when a thing changed, in the words of those who tell it."""
+
+
+@every("world", ["google-drive", "notion", "onedrive", "s3"], indirect=True)
+@every("time", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_17_a_time_that_cannot_be_told_in_utc_stops_nothing(world: World, time: str) -> None:
+    world.peer.proxy.on(
+        ".", times=None, alter=lambda body: TIME.sub(rb"\g<1>" + time.encode(), body, count=2)
+    )
+    world.connect()
+    world.sync()
+    world.peer.put("n9", "Added beside it.")
+    world.sync()
+
+    assert world.run()["status"] != "failed"
+    assert len(world.documents()) >= 2
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
 
 
 @every("world", conforming("limit"), indirect=True)

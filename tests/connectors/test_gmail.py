@@ -887,6 +887,31 @@ def test_a_thread_that_is_forbidden_keeps_no_other_from_being_synced(
     assert local(source) == {**remote(gmail), threads[2]: before[threads[2]]}
 
 
+@pytest.mark.parametrize("how", ["asked", "a day later", "it changed"])
+def test_a_new_thread_that_is_refused_once_is_tried_again(
+    gmail: FakeGmail, source: Clocked, how: str
+):
+    source.sync()
+    thread = gmail.mail("New")
+    gmail.refuse(f"/threads/{thread}", 403, "forbidden")
+    source.again()
+    source.again()
+    assert source.items == {}
+    match how:
+        case "asked":
+            source.asked = True
+        case "a day later":
+            source.since += timedelta(days=1)
+        case _:
+            gmail.reply(thread)
+    source.again()
+
+    assert local(source) == remote(gmail)
+    before = gets(gmail)
+    source.again()
+    assert gets(gmail) == before
+
+
 def test_a_thread_that_fails_is_tried_again_with_the_next_sync(gmail: FakeGmail, source: Clocked):
     threads = [gmail.mail(f"Plan {n}") for n in range(5)]
     source.sync()

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from recollect.connectors.api import Api, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors.base import (
     Source,
     Verdict,
 )
 from recollect.connectors.github._calls import call, objects_of, unless
 from recollect.connectors.github._picked import NAME, NO_ACCESS, PickedRepository, State, place
-from recollect.errors import Permanent
+from recollect.errors import Permanent, Transient
 
 MOST_FILES = 200_000
 MOST_TREES = 2_000
@@ -177,6 +177,8 @@ def _tree(
     """Entries of a tree, and whether these are all of them."""
     answer = api.get(f"/repos/{name}/git/trees/{sha}", params)
     entries = objects_of(field_of(answer, "tree", list))
+    if not entries:  # git's only tree without any is not asked for
+        raise Transient("GitHub answered with an empty folder", code=PROVIDER_UNAVAILABLE)
     for entry in entries:
         for field in ("path", "type", "sha"):
             field_of(entry, field, str)

@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeGuard
 from urllib.parse import quote
 
 from recollect.connectors._json import as_list, as_object, as_word
@@ -53,6 +54,10 @@ RETRIED = 2
 """threads of those that wait that may fail again in one sync"""
 MOST_AGAIN = 100
 """threads that wait for another try"""
+UNREADABLE = "unreadable"
+"""verdict on threads that Gmail refuses and that are no documents"""
+DAY = timedelta(days=1)
+"""between two tries of those, but for syncs that a user asks for and threads that change"""
 REFUSED = frozenset({400, 404})
 """what Gmail may say to a page token that it does not know any more"""
 FOR_ALL = frozenset({"api_disabled", "domain_policy", "no_mailbox"})
@@ -68,6 +73,8 @@ class ListingUnderWay:
     """the one that comes next"""
     paged: bool = False
     """all pages were listed; what changed meanwhile was not looked at yet"""
+    passed: int = 0
+    """threads of the pages so far that are documents, or may become some"""
 
 
 @dataclass(slots=True)
@@ -179,7 +186,7 @@ class Pass:
             answer = self._api.call("GET", path, accept=accept)
             if answer.status in REFUSED:
                 # The place where an earlier sync stopped is forgotten: from the start.
-                listing.page = resumed = None
+                listing.page, listing.passed, resumed = None, 0, None
                 listing.began = self._source.since.isoformat()
                 yield Listing()
                 continue
@@ -187,31 +194,33 @@ class Pass:
             if "threads" not in as_object(body):
                 # An empty mailbox says at least that it has none.
                 field_of(body, "resultSizeEstimate", int)
-            yield from self._tell_listed(marks_of(body))
+            yield from self._tell_listed(marks_of(body), listing)
             following = following_page(body, seen)
             listing.page, listing.paged = following, following is None
             yield self._checkpoint()
 
-    def _tell_listed(self, marks: Mapping[str, str]) -> Iterator[Change]:
-        """One page. The newest come first, so without room what is not known yet can wait."""
+    def _tell_listed(self, marks: Mapping[str, str], listing: ListingUnderWay) -> Iterator[Change]:
+        """One page. The newest come first, so without room what is not known yet can wait once so
+        many have passed as documentLimit admits."""
         rows = {row.id: row for row in self._source.remembered(list(marks))}
         free, said = self._source.room(), 0
         for id, mark in marks.items():
             row = rows.get(id)
-            if row is None and free <= 0 and said:
-                # The filter may have kept out some of what was counted.
-                yield self._checkpoint()
-                free, said = self._source.room(), 0
-            if row is None and free <= 0:
-                self._state.more = True
-                continue
+            if row is None and free <= 0 and listing.passed >= self._source.limit:
+                if said:  # the filter may have kept out some of what was counted
+                    yield self._checkpoint()
+                    free, said = self._source.room(), 0
+                if free <= 0:
+                    self._state.more = True
+                    continue
             if row is not None and _is_known(row) and as_word(row.extra.get("history")) == mark:
                 yield _said_again(row)
-            elif id in self._state.again and row is not None:
+            elif id in self._state.again and row is not None and not _is_refused(row):
                 yield self._unread(id, row, "unavailable", row.detail or "")
             else:
                 yield from self._look(id, row, mark)
             free -= row is None or row.document_id is None
+            listing.passed += row is None or row.document_id is not None
             said += 1
             if said >= BATCH:
                 yield self._checkpoint()
@@ -222,8 +231,9 @@ class Pass:
         yield self._checkpoint()
         began = datetime.fromisoformat(listing.began)
         self._state.listing = None
-        # If that was not acted on, another listing has to confirm it.
-        self._state.listed = all(row.seen_at >= began for row in self._source.remembered())
+        # If that was not acted on, another listing has to confirm it; also that there is nothing.
+        oldest = min((row.seen_at for row in self._source.remembered()), default=None)
+        self._state.listed = oldest is not None and oldest >= began
         yield self._checkpoint()
 
     # --- following the history ---
@@ -235,8 +245,8 @@ class Pass:
             rows = {row.id: row for row in self._source.remembered(list(touched))}
             for count, (id, number) in enumerate(touched.items(), 1):
                 row = rows.get(id)
-                if id in self._state.again:  # it has just been tried, or will be
-                    continue
+                if id in self._state.again and not _is_refused(row):
+                    continue  # it has just been tried, or will be
                 if row is None or not _is_known(row) or _history_of(row) < number:
                     yield from self._look(id, row)
                 if count % BATCH == 0:
@@ -292,7 +302,9 @@ class Pass:
         for id in waiting:
             if self._patience.in_a_row >= RETRIED:
                 break
-            yield from self._look(id, rows.get(id))
+            row = rows.get(id)
+            if not _is_refused(row) or self._source.asked or row.seen_at < self._source.since - DAY:
+                yield from self._look(id, row)
         self._patience.succeeded()
         yield self._checkpoint()
 
@@ -305,8 +317,10 @@ class Pass:
         except Permanent as error:
             if error.code in FOR_ALL:
                 raise
-            self._forgive(id)
-            yield self._unread(id, row, "unreadable", f"{error}. What was read of it before stays")
+            self._patience.succeeded()
+            if id not in waiting and len(waiting) < MOST_AGAIN // 2:
+                waiting.append(id)
+            yield self._unread(id, row, UNREADABLE, f"{error}. What was read of it before stays")
             return
         except Transient as error:
             self._patience.failed(error)
@@ -383,6 +397,10 @@ class Pass:
         return self._names.get(id) or line_of(id)
 
 
+def _is_refused(row: Remembered | None) -> TypeGuard[Remembered]:
+    return row is not None and row.verdict == UNREADABLE
+
+
 def _is_known(row: Remembered) -> bool:
     """Whether it can be said again without asking."""
     return row.version is not None and isinstance(row.extra.get("metadata"), dict)
@@ -422,5 +440,11 @@ def _state(cursor: Cursor | None) -> State | None:
         began, page = under_way.get("began"), under_way.get("page")
         if not (isinstance(began, str) and isinstance(page, str | None)):
             return None
-        state.listing = ListingUnderWay(began, page, under_way.get("paged") is True)
+        passed = under_way.get("passed")
+        state.listing = ListingUnderWay(
+            began,
+            page,
+            under_way.get("paged") is True,
+            passed if isinstance(passed, int) else 0,
+        )
     return state

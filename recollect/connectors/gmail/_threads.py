@@ -77,6 +77,8 @@ def read_thread(api: Api, id: str, fields: str) -> Thread | None:
         return None
     body = as_json(answer)
     mails = [_mail(entry) for entry in as_list(field_of(body, "messages", list))]
+    if not mails:
+        raise Transient("Gmail answered with a thread without mails", code=PROVIDER_UNAVAILABLE)
     kept = [mail for mail in mails if LEFT_OUT.isdisjoint(mail.labels)]
     kept.sort(key=lambda mail: mail.at)
     if not kept:

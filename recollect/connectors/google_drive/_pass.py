@@ -66,6 +66,7 @@ MANY = 200
 CHECK_EVERY = timedelta(days=7)
 """between whole listings, but for syncs that a user asks for: access that is lost does not always
 come through the feed"""
+FOLDER_MISSING = "folder_missing"
 UNREAD_AGAIN = timedelta(days=1)
 """after which a listing asks again for what Drive could not give"""
 
@@ -234,10 +235,12 @@ class Pass:
             else:
                 yield Listed(feed)
         yield self._checkpoint()
+        # An account without anything may be a mistake of Drive's.
+        nothing = all(row.verdict == FOLDER_MISSING for row in self._source.remembered())
         for feed in listing.feeds:
             # What is still there was kept by the guard, to be confirmed by another listing.
             kept = any(listing.lacks(row) for row in self._source.remembered(branch=feed))
-            if feed not in listing.partial and not kept:
+            if feed not in listing.partial and not kept and not nothing:
                 state.feeds()[feed].listed = listing.began
         yield self._checkpoint()
 
@@ -263,7 +266,7 @@ class Pass:
             for id in sorted((self._selected or set()) - self._folders.keys()):
                 yield Verdict(
                     id,
-                    "folder_missing",
+                    FOLDER_MISSING,
                     "This folder is selected, but it is not there, or not shared with the account.",
                     branch=USER,
                     failed=True,

@@ -7,7 +7,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
-from recollect.connectors._json import as_object
+from recollect.connectors._json import as_object, as_time
 from recollect.connectors.api import as_json, field_of
 from recollect.connectors.notion._blocks import (
     ListPage,
@@ -46,12 +46,9 @@ def object_of(answer: EndpointAnswer) -> dict[str, Any]:
 
 
 def edited_at(found: Mapping[str, Any]) -> str:
-    """As Notion writes it, so that texts can be compared; empty for what tells only its id.
-
-    Raises Transient for an invalid time.
-    """
-    edited = tidy(found.get("last_edited_time"))
-    return stamp(time_of(edited)) if edited else ""
+    """As Notion writes it, so that texts can be compared; empty for what tells no time."""
+    edited = as_time(tidy(found.get("last_edited_time")))
+    return stamp(edited) if edited else ""
 
 
 def stamp(time: datetime) -> str:

@@ -5,11 +5,11 @@ Facts: developers.notion.com/reference (rich-text, property-value-object, file-o
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from recollect.connectors._json import as_object, as_objects
+from recollect.connectors._json import as_object, as_objects, as_time, as_word
 from recollect.connectors.api import PROVIDER_UNAVAILABLE
 from recollect.errors import Transient
 from recollect.model import storable
@@ -47,13 +47,10 @@ def id_of(value: Any) -> str:
 
 def time_of(value: Any) -> datetime:
     """Raises Transient for anything else."""
-    try:
-        found = datetime.fromisoformat(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise Transient(
-            "Notion answered with an invalid time", code=PROVIDER_UNAVAILABLE
-        ) from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    found = as_time(as_word(value))
+    if found is None:
+        raise Transient("Notion answered with an invalid time", code=PROVIDER_UNAVAILABLE)
+    return found
 
 
 # --- rich text ---------------------------------------------------------------------------------

@@ -194,7 +194,8 @@ class Pass:
         yield self._checkpoint()
         known = (row for at in (DRIVE, SHORTCUTS) for row in self._source.remembered(branch=at))
         self._held = not all(self._was_told(row) for row in known)
-        if not self._held and not self._again:
+        nothing = all(row.verdict == FOLDER_MISSING for row in self._source.remembered())
+        if not self._held and not self._again and not nothing:  # that may be a mistake of Graph's
             self._state.listed = self._state.began
             yield self._checkpoint()
 

@@ -243,7 +243,7 @@ def _change(stored: Stored, settings: Settings, pattern: KeyPattern | None) -> I
         metadata={
             "key": key,
             "size": stored.size,
-            "lastModified": stored.modified_at.isoformat(),
+            **({"lastModified": stored.modified_at.isoformat()} if stored.modified_at else {}),
         },
         tags=(tag,) if tag is not None and fits else (),
         modified_at=stored.modified_at,

@@ -16,6 +16,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
 
+from recollect.connectors._json import as_time
 from recollect.connectors.api import (
     PROVIDER_UNAVAILABLE,
     RATE_LIMITED,
@@ -97,7 +98,8 @@ class Stored:
     size: int
     """bytes"""
     etag: str
-    modified_at: datetime
+    modified_at: datetime | None
+    """None for what is not a time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,12 +337,13 @@ def _listing(data: bytes) -> BucketPage:
 
 def _stored(fields: Mapping[str, str], decode: Callable[[str], str]) -> Stored:
     try:
-        modified_at = datetime.fromisoformat(fields["LastModified"])
+        modified_at = as_time(fields.get("LastModified", ""))
+        etag = fields.get("ETag", "").strip('"') or (modified_at and modified_at.isoformat())
         return Stored(
             key=decode(fields["Key"]),
             size=int(fields["Size"]),
-            etag=fields.get("ETag", "").strip('"') or modified_at.isoformat(),
-            modified_at=modified_at if modified_at.tzinfo else modified_at.replace(tzinfo=UTC),
+            etag=etag or fields["LastModified"],
+            modified_at=modified_at,
         )
     except KeyError as error:
         raise ValueError(f"an object without {error}") from error
