@@ -12,9 +12,7 @@ from recollect.db import Tx
 from recollect.db.leases import Leases, fenced
 from recollect.documents._changing import drop_stashed
 from recollect.documents._rows import COLUMNS, DIRECT, LATER, ORDER, content_of, read
-from recollect.errors import (
-    LeaseLost,
-)
+from recollect.errors import LeaseLost
 from recollect.model import (
     Claim,
     Document,
@@ -138,8 +136,7 @@ def claim(
 # The first that has something due of those that are not busy; and the one before it that has.
 _OTHER = """
 with recursive walk as (
-  (select '' as before, d.org_id from documents d where d.due_at <= now() and d.attempts < %(max)s
-    order by d.org_id limit 1)
+  select ''::text as before, ''::text as org_id
   union all
   select w.org_id, next.org_id from walk w cross join lateral (
     select d.org_id from documents d where d.org_id > w.org_id and d.due_at <= now()
@@ -153,7 +150,7 @@ def claim_of_others(
 ) -> list[Claim]:
     """Take one document of an organisation that is not `busy`, if one has some that are due; of its
     tags that whose `turn` it is."""
-    row = tx.execute(_OTHER, {"busy": list(busy), "max": max_attempts}).fetchone()
+    row = tx.execute(_OTHER, {"busy": ["", *busy], "max": max_attempts}).fetchone()
     if row is None:
         return []
     own = DocumentTurn(row["before"], turn.tags)

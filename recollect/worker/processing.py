@@ -127,19 +127,12 @@ class Worker(ClaimLoop[Claim]):
         busy = self._busy_for_long() if free <= 0 else set[OrgId]()
         if self._paused.is_set() or (free <= 0 and not busy):
             return []
-        take = (
-            partial(documents.claim_of_others, busy=busy)
-            if busy
-            else partial(documents.claim, limit=free)
-        )
+        others = partial(documents.claim_of_others, busy=busy)
+        take = others if busy else partial(documents.claim, limit=free)
         with self._app.db.begin() as tx:
             look = self._mind_the_clock(tx)
-            claims = take(
-                tx,
-                lease=self._app.lease,
-                max_attempts=self._app.config.max_attempts,
-                turn=self._turn,
-            )
+            most = self._app.config.max_attempts
+            claims = take(tx, lease=self._app.lease, max_attempts=most, turn=self._turn)
             claims += self._notes_beside(tx, claims)
         self._last_look = look
         return claims

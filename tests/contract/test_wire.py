@@ -151,7 +151,8 @@ def test_who_does_not_read_an_answer_loses_it_and_its_place(
 
 def others_of_this_process() -> set[tuple[str, int]]:
     """The addresses to which connections of this process lead."""
-    return {tuple(one.raddr) for one in psutil.Process().net_connections("tcp4") if one.raddr}
+    found = psutil.Process().net_connections("tcp4")
+    return {(one.raddr.ip, one.raddr.port) for one in found if one.raddr}
 
 
 def test_an_answer_is_handed_on_in_pieces(client: httpx.Client, app: App, key: str):
