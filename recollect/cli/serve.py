@@ -56,7 +56,7 @@ from recollect.loop import backoff, tell_bug
 LOG = log.get("serve")
 READY_WITHIN = 120.0
 TRIES = 3
-"""to prepare a database of ours"""
+"""to start and to prepare a database of ours"""
 STOP_WITHIN = 30.0
 WATCH = 2.0
 """Seconds between two looks at all; the end of a child of ours is told by a signal at once."""
@@ -131,7 +131,7 @@ class Supervisor:
         with database(self._config) as ensure:
             with ThreadPoolExecutor(1) as loader:  # its thread has ended before the first fork
                 loading = loader.submit(_load)
-                url = ensure()
+                url = _ensured(self._config, ensure)
             loading.result()
             settings = _lazy.part("_config")
             settings.check_providers()
@@ -300,8 +300,20 @@ def _prepared(config: Config, url: str, ensure: Callable[[], str]) -> tuple[str,
             if config.database_url is not None:
                 raise
             LOG.warning("database", error=str(error))
-            url = ensure()
+            url = _ensured(config, ensure)
     return url, _prepared_once(config, url)
+
+
+def _ensured(config: Config, ensure: Callable[[], str]) -> str:
+    """The URL of the database. A server of ours that is killed as it starts is started again."""
+    for _ in range(TRIES - 1):
+        try:
+            return ensure()
+        except Unavailable as error:
+            if config.database_url is not None:
+                raise
+            LOG.warning("database", error=str(error))
+    return ensure()
 
 
 def _prepared_once(config: Config, url: str) -> str | None:

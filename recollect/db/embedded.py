@@ -62,6 +62,10 @@ from recollect.db.sessions import check_url
 from recollect.errors import DatabaseAway, SetupError, Unavailable
 
 LOG = log.get("postgres")
+SHARED = (
+    "the database's files belong to nobody, so to every service that runs as nobody; make a user"
+    " named recollect before the first start"
+)
 START_TIMEOUT = 60.0
 ONE_SEGMENT = 16 << 20
 """Bytes of a file of the write-ahead log, which it needs to start."""
@@ -267,7 +271,7 @@ class Embedded:
         LOG.info("created the database folder", folder=str(self.cluster))
 
     def _start(self) -> None:
-        """Raises Unavailable while an earlier server is there that may not be ended."""
+        """Raises DatabaseAway while an earlier server may not be ended, or if ours was killed."""
         sockets = self._socket_folder()
         log_file = self.folder / "server.log"
         with _lock_file(self.data_dir / "postgres.alive") as alive, log_file.open("ab") as out:
@@ -284,10 +288,7 @@ class Embedded:
                 return
             self._forget_files()
             if self.is_shared:
-                LOG.warning(
-                    "the database's files belong to nobody, so to every service that runs as"
-                    " nobody; make a user named recollect before the first start"
-                )
+                LOG.warning(SHARED)
             self._child = subprocess.Popen(
                 [
                     str(self._binaries() / "postgres"),
@@ -312,9 +313,8 @@ class Embedded:
         child = self._child
         up = wait_until(lambda: self._answers() or child.poll() is not None, START_TIMEOUT)
         if not up or child.poll() is not None:
-            told = _tail(log_file)
-            why = _why_not_up(self.folder, told)
-            raise SetupError(f"{why}; the end of its log ({log_file}):\n{told}")
+            told = _why_not_up(self.folder, log_file)
+            raise DatabaseAway(told) if (child.returncode or 0) < 0 else SetupError(told)
 
     def _obstacle(self, alive: IO[str]) -> str | None:
         """What of an earlier server is still there. None: nothing, and `alive` is locked by us.
@@ -586,15 +586,11 @@ def _write_private(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _why_not_up(folder: Path, told: str) -> str:
+def _why_not_up(folder: Path, log_file: Path) -> str:
+    told = log_file.read_bytes()[-2000:].decode(errors="replace")
     # A disk without a byte takes no line of the log either.
-    if shutil.disk_usage(folder).free >= ONE_SEGMENT and not speaks_of_no_room(told):
-        return "the bundled PostgreSQL did not start"
-    return (
-        f"the disk of {folder} is full, so the bundled PostgreSQL did not start: make room on it,"
-        " then start again"
-    )
-
-
-def _tail(path: Path, size: int = 2000) -> str:
-    return path.read_bytes()[-size:].decode(errors="replace")
+    full = shutil.disk_usage(folder).free < ONE_SEGMENT or speaks_of_no_room(told)
+    why = "the bundled PostgreSQL did not start"
+    if full:
+        why = f"the disk of {folder} is full, so {why}: make room on it, then start again"
+    return f"{why}; the end of its log ({log_file}):\n{told}"

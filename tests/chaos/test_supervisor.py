@@ -64,6 +64,31 @@ def test_a_signal_while_the_database_is_prepared_goes_into_no_file_of_that_proce
     assert done.stdout == "b''\n"
 
 
+@pytest.mark.parametrize(("deaths", "told"), [(2, "url"), (3, "it is away")])
+def test_a_database_that_is_killed_as_it_starts_is_started_again(deaths: int, told: str) -> None:
+    asked = f"""if True:
+        from recollect.cli import serve
+        from recollect.config import load
+        from recollect.errors import DatabaseAway, RecollectError
+
+        starts = iter([DatabaseAway("it is away")] * {deaths} + ["url"])
+
+        def ensure():
+            told = next(starts)
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+        try:
+            config = load().model_copy(update={{"database_url": None}})
+            print(serve._ensured(config, ensure))
+        except RecollectError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == told
+
+
 @pytest.mark.parametrize(("deaths", "told"), [(2, "('url 2', 'key')"), (3, "it is away")])
 def test_a_database_that_dies_while_it_is_prepared_is_started_again(
     tmp_path: Path, deaths: int, told: str

@@ -9,11 +9,11 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -102,6 +102,32 @@ def test_a_server_that_does_not_start_for_want_of_room_says_so_first(
     monkeypatch.setattr(shutil, "disk_usage", lambda of: SimpleNamespace(free=0))
     with pytest.raises(SetupError, match=r"^the disk of .* is full, .* make room on it"):
         Embedded(folder).ensure()
+
+
+def test_a_server_that_is_killed_as_it_starts_may_be_started_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As where memory is short for a moment. It was taken for one that can never start."""
+    server = Embedded(folder)
+    server.ensure()
+    server.stop()
+    monkeypatch.setattr(subprocess, "Popen", Killed)
+
+    with pytest.raises(DatabaseAway, match=r"^the bundled PostgreSQL did not start"):
+        server.ensure()
+    monkeypatch.undo()
+    try:
+        with psycopg.connect(server.ensure()) as session:
+            assert session.execute("select 1").fetchone() == (1,)
+    finally:
+        server.stop()
+
+
+class Killed(subprocess.Popen[bytes]):
+    """A process that is killed before it does anything."""
+
+    def __init__(self, arguments: Sequence[str], **settings: Any) -> None:
+        super().__init__(["sh", "-c", "kill -9 $$", *arguments], **settings)
 
 
 def test_no_other_database_is_made_while_the_folder_is_away(folder: Path):

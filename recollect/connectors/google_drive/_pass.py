@@ -235,14 +235,17 @@ class Pass:
             else:
                 yield Listed(feed)
         yield self._checkpoint()
-        # An account without anything may be a mistake of Drive's.
-        nothing = all(row.verdict == FOLDER_MISSING for row in self._source.remembered())
+        # Nothing at first may be a mistake of Drive's; one more listing tells.
+        nothing = self._known is None and self._has_nothing()
         for feed in listing.feeds:
             # What is still there was kept by the guard, to be confirmed by another listing.
             kept = any(listing.lacks(row) for row in self._source.remembered(branch=feed))
             if feed not in listing.partial and not kept and not nothing:
                 state.feeds()[feed].listed = listing.began
         yield self._checkpoint()
+
+    def _has_nothing(self) -> bool:
+        return all(row.verdict == FOLDER_MISSING for row in self._source.remembered())
 
     def _is_due(self, name: str, feed: Feed) -> bool:
         if name in self._tried:

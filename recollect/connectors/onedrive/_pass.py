@@ -194,10 +194,14 @@ class Pass:
         yield self._checkpoint()
         known = (row for at in (DRIVE, SHORTCUTS) for row in self._source.remembered(branch=at))
         self._held = not all(self._was_told(row) for row in known)
-        nothing = all(row.verdict == FOLDER_MISSING for row in self._source.remembered())
-        if not self._held and not self._again and not nothing:  # that may be a mistake of Graph's
+        # Nothing at first may be a mistake of Graph's; one more listing tells.
+        nothing = self._known is None and self._has_nothing()
+        if not self._held and not self._again and not nothing:
             self._state.listed = self._state.began
             yield self._checkpoint()
+
+    def _has_nothing(self) -> bool:
+        return all(row.verdict == FOLDER_MISSING for row in self._source.remembered())
 
     def _was_told(self, row: Remembered) -> bool:
         """Whether the whole listing of now had it, or the last one."""
