@@ -60,6 +60,7 @@ picture: .venv/installed ## take the picture of the console that the README show
 schema: .venv/installed ## write down the sum of the migrations
 	$(BIN)/python -m tests.schema
 
+# Resolved for 3.11, a lock forgets that pocketsphinx has wheels for some versions of Python only.
 lock: ## resolve the dependencies again (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" pyproject.toml --extra dev --extra all -o requirements/all.txt
@@ -72,6 +73,8 @@ lock: ## resolve the dependencies again (needs uv)
 	  --custom-compile-command "make lock" -c requirements/all.txt requirements/build.in -o requirements/build.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	  --custom-compile-command "make lock" requirements/uv.in -o requirements/uv.txt
+	sed -i.old 's/^pocketsphinx==[^ ]*/& ; python_version == "3.11" or python_version == "3.13"/' \
+	  requirements/all.txt requirements/serve.txt && rm requirements/*.old
 
 wheels: .venv/installed ## fetch what a container is built from into deploy/wheels
 	$(BIN)/python -m pip download --quiet --require-hashes --only-binary :all: -d deploy/wheels -r requirements/serve.txt

@@ -196,7 +196,7 @@ def _said(engine: Transcriber, heard: Heard) -> list[Segment]:
 
 
 def _open_pocketsphinx() -> LocalEngine:
-    _need("pocketsphinx", "media")
+    _need("pocketsphinx", "pocketsphinx")
     return LocalEngine("pocketsphinx")
 
 
@@ -206,7 +206,7 @@ def _open_whisper(model: str | None) -> LocalEngine:
             "RECOLLECT_TRANSCRIBER=whisper needs RECOLLECT_TRANSCRIBER_MODEL: the folder of a"
             " faster-whisper model, or its name if the hub's cache has it"
         )
-    _need("faster_whisper", "whisper")
+    _need("faster_whisper", "'recollect[whisper]'")
     folder = _find_model(model)
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
@@ -238,10 +238,10 @@ def _find_model(model: str) -> Path:
     )
 
 
-def _need(package: str, extra: str) -> None:
+def _need(package: str, to_install: str) -> None:
     if find_spec(package) is None:
         raise SetupError(
-            f"{package.replace('_', '-')} is not installed. Run `pip install 'recollect[{extra}]'`,"
+            f"{package.replace('_', '-')} is not installed. Run `pip install {to_install}`,"
             " or set RECOLLECT_TRANSCRIBER=none."
         )
 

@@ -1,5 +1,6 @@
 """What `pip install`, `pipx` and `uvx` make of the project, and the systems that it runs on."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 
 from recollect.console import _handbook
 from tests.conftest import start_service, stop_service
@@ -163,15 +165,33 @@ def test_the_wheel_alone_gives_a_service_that_finds_by_meaning(
 
 @pytest.mark.slow  # it asks the index of packages
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_pin_has_a_wheel_for_the_systems_that_the_readme_names(system: str, tmp_path: Path):
+def test_every_pin_has_a_wheel_for_the_systems_that_the_readme_names(
+    system: str, python: str, tmp_path: Path
+):
+    """Else `make run` needs a compiler."""
+    lock = tmp_path / "lock.txt"
+    lock.write_text(lock_for(python))
     platforms = [word for one in SYSTEMS[system] for word in ("--platform", one)]
     asked = [
         "install", "--dry-run", "--ignore-installed", "--quiet", "--no-deps", "--require-hashes",
         "--only-binary", ":all:", "--target", str(tmp_path), *platforms,
-        "-r", str(ROOT / "requirements" / "serve.txt"),
+        "--python-version", python, "-r", str(lock),
     ]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "pip", *asked], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def lock_for(python: str) -> str:
+    """What is served on that version of Python; pip goes by the one that runs it."""
+    pins = re.split(r"\n(?=\S)", (ROOT / "requirements" / "serve.txt").read_text())
+    markers = [pin.partition("\n")[0].partition(" ; ")[2].rstrip(" \\") for pin in pins]
+    wanted = {"python_version": python, "python_full_version": f"{python}.0"}
+    return "\n".join(
+        pin
+        for pin, marker in zip(pins, markers, strict=True)
+        if not marker or Marker(marker).evaluate(wanted)
+    )
