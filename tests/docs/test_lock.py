@@ -5,10 +5,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 FILES = sorted(REQUIREMENTS.glob("*.txt"))
-PIN = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)(?: ; [^\\]+)? \\$")
+PIN = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)(?: ; ([^\\]+))? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
 FREE = re.compile(
@@ -19,9 +20,11 @@ FREE = re.compile(
 
 
 def pins(file: Path) -> dict[str, str]:
+    """Those for this version of Python."""
     found: dict[str, str] = {}
     for line in file.read_text().splitlines():
-        if match := PIN.match(line):
+        match = PIN.match(line)
+        if match and (match[3] is None or Marker(match[3]).evaluate()):
             found[match[1]] = match[2]
     return found
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import pytest
 
@@ -55,6 +56,9 @@ def deed(sandbox: Sandbox, words: str) -> str:
     return sandbox.extract(Blob(words.encode(), mime="application/x-rogue", name="x.rogue")).text
 
 
+needs_pocketsphinx = pytest.mark.skipif(
+    find_spec("pocketsphinx") is None, reason="pocketsphinx has no wheel for this Python"
+)
 needs_linux = pytest.mark.skipif(
     sys.platform != "linux", reason="Landlock and seccomp are Linux's own"
 )

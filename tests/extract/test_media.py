@@ -19,7 +19,7 @@ from recollect.extract.media._speech import WhisperTranscriber, open_engine
 from recollect.inference.speech import RATE, LocalEngine
 from recollect.model import Blob
 from tests.extract import tiny_whisper
-from tests.extract.conftest import needs_linux
+from tests.extract.conftest import needs_linux, needs_pocketsphinx
 from tests.extract.recordings import CODECS, RATES, Track, recording, tone
 
 NAMES = {
@@ -448,6 +448,7 @@ def test_a_damaged_model_says_so(tmp_path: Path, name: str):
     assert caught.value.code == "transcriber_failed"
 
 
+@needs_pocketsphinx
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng makes the speech")
 def test_pocketsphinx_hears_words_and_when_they_are_said(sandbox: Sandbox):
     speech = subprocess.run(
@@ -469,6 +470,7 @@ def test_pocketsphinx_hears_words_and_when_they_are_said(sandbox: Sandbox):
     assert {"one", "two", "three", "four", "five"} & set(first.text.split())
 
 
+@needs_pocketsphinx
 def test_silence_has_no_words(sandbox: Sandbox):
     silence = Blob(recording("wav", np.zeros(5 * RATE)))
 

@@ -30,6 +30,7 @@ from recollect.fetch.video import (
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.ingest import pipeline, video_page
 from recollect.model import Blob, Content, Extracted, OrgId
+from tests.extract.conftest import needs_pocketsphinx
 from tests.extract.recordings import recording
 from tests.fakes.transcription import Service, running
 from tests.fakes.website import Website, never_answers
@@ -370,6 +371,7 @@ def test_without_yt_dlp_or_switched_off_pages_are_pages(
     assert found.warnings == ()
 
 
+@needs_pocketsphinx
 def test_doctor_tells_what_becomes_of_video_pages(monkeypatch: pytest.MonkeyPatch):
     def told(**settings: str) -> tuple[str, str]:
         [found] = doctor._videos(Config.model_validate(settings))

@@ -13,6 +13,7 @@ from recollect.errors import Permanent, SetupError, Transient
 from recollect.inference import transcribe
 from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
+from tests.extract.conftest import needs_pocketsphinx
 from tests.fakes.transcription import Service, running
 
 SECOND = bytes(RATE * SAMPLE_BYTES)
@@ -62,6 +63,7 @@ def test_nothing_set_means_no_engine_and_the_mend_is_named():
     assert "RECOLLECT_TRANSCRIBER_URL" in warning
 
 
+@needs_pocketsphinx
 def test_an_endpoint_comes_before_a_model(tmp_path: Path):
     folder = str(model_folder(tmp_path / "small"))
 

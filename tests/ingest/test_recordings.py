@@ -18,6 +18,7 @@ from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.ingest import pipeline
 from recollect.model import Content, DocumentId, Extracted, OrgId, StoredBlob, Tenant
+from tests.extract.conftest import needs_pocketsphinx
 from tests.extract.recordings import Track, recording
 from tests.fakes.transcription import Service, running
 
@@ -117,6 +118,7 @@ def test_without_an_engine_it_fails_if_it_is_to(app: App):
     assert caught.value.code == "not_transcribed"
 
 
+@needs_pocketsphinx
 def test_a_local_engine_listens_in_the_sandbox(app: App):
     silence = recording("wav", np.zeros(16_000))
 
