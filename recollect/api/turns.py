@@ -141,7 +141,7 @@ def _full() -> Unavailable:
 
 
 _FILE = re.compile(r"/v3/files/([^/]*)")
-"""… of an organisation"""
+"""The path of a file, which names its organisation."""
 _WAITABLE = re.compile(r"/v3/documents/(?!counts$|processing$)[^/]+")
 """The path of one document; what else is below /v3/documents waits for nothing."""
 

@@ -29,7 +29,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -54,6 +54,8 @@ from recollect.errors import RecollectError, SetupError, Unavailable
 from recollect.loop import backoff, tell_bug
 
 LOG = log.get("serve")
+Answer = TypeVar("Answer")
+"""of what needs the database"""
 READY_WITHIN = 120.0
 TRIES = 3
 """to start and to prepare a database of ours"""
@@ -131,13 +133,13 @@ class Supervisor:
         with database(self._config) as ensure:
             with ThreadPoolExecutor(1) as loader:  # its thread has ended before the first fork
                 loading = loader.submit(_load)
-                url = _ensured(self._config, ensure)
+                _tried(self._config, ensure)
             loading.result()
             settings = _lazy.part("_config")
             settings.check_providers()
             for told in settings.unknown():
                 tell(f"warning: {told} It has no effect.")
-            url, secret = _prepared(self._config, url, ensure)
+            url, secret = _tried(self._config, lambda: _prepared(self._config, ensure()))
             if secret is not None:
                 _keep_key(self._config, secret)
             children = [Child("api", "api"), Child("worker", "work")]
@@ -290,34 +292,21 @@ def _work(
     cli.main(arguments)
 
 
-def _prepared(config: Config, url: str, ensure: Callable[[], str]) -> tuple[str, str | None]:
-    """The URL of the database, and what `_prepared_once` says of it. A server of ours that is
-    killed meanwhile is started again."""
+def _tried(config: Config, work: Callable[[], Answer]) -> Answer:
+    """What `work` answers, which starts the database if need be. Where a server of ours is killed
+    meanwhile, `work` is done again, `TRIES` times at most."""
     for _ in range(TRIES - 1):
         try:
-            return url, _prepared_once(config, url)
+            return work()
         except Unavailable as error:
             if config.database_url is not None:
                 raise
             LOG.warning("database", error=str(error))
-            url = _ensured(config, ensure)
-    return url, _prepared_once(config, url)
+    return work()
 
 
-def _ensured(config: Config, ensure: Callable[[], str]) -> str:
-    """The URL of the database. A server of ours that is killed as it starts is started again."""
-    for _ in range(TRIES - 1):
-        try:
-            return ensure()
-        except Unavailable as error:
-            if config.database_url is not None:
-                raise
-            LOG.warning("database", error=str(error))
-    return ensure()
-
-
-def _prepared_once(config: Config, url: str) -> str | None:
-    """As `recollect.app.prepare`, in a process that ends."""
+def _prepared(config: Config, url: str) -> tuple[str, str | None]:
+    """The URL, and what `recollect.app.prepare` says of its database, in a process that ends."""
     here, there = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=_prepare, args=(config, url, there))
     process.start()
@@ -330,7 +319,7 @@ def _prepared_once(config: Config, url: str) -> str | None:
         process.join()
     if failure is not None:
         raise Unavailable(failure) if away else SetupError(failure)
-    return secret
+    return url, secret
 
 
 def _prepare(config: Config, url: str, there: Connection) -> None:

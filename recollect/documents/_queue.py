@@ -148,8 +148,7 @@ with recursive walk as (
 def claim_of_others(
     tx: Tx, busy: Collection[str], *, lease: timedelta, max_attempts: int, turn: DocumentTurn
 ) -> list[Claim]:
-    """Take one document of an organisation that is not `busy`, if one has some that are due; of its
-    tags that whose `turn` it is."""
+    """Take a document that is due from an organisation that is not `busy`; its tags take turns."""
     row = tx.execute(_OTHER, {"busy": ["", *busy], "max": max_attempts}).fetchone()
     if row is None:
         return []

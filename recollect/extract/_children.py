@@ -161,7 +161,7 @@ class Children:
                 raise Unavailable(
                     f"the extraction process does not start: {words[-500:]}"
                 ) from error
-            except BaseException:
+            except BaseException:  # an interrupt
                 end(child)
                 raise
             if ready.trouble:

@@ -287,8 +287,8 @@ def retag(tx: Tx, org: OrgId, sources: Sequence[str], target: str) -> None:
         {"org": org, "sources": list(sources), "target": target},
     ).fetchall()
     if changed:
-        # Who takes the target off a document takes off what the connection gave; and what its
-        # source alone still gives ended with the merge.
+        # A user who takes the target off a document now takes off what the connection gave. A tag
+        # that only a pattern of the connection still gives ended with the merge.
         tx.execute(
             "update items set given_tags = " + _retagged("given_tags") + ", taken_tags = taken_tags"
             " || array(select tag from unnest(tags) as tag where tag = any(%(sources)s))"

@@ -208,8 +208,8 @@ class Worker(ClaimLoop[Claim]):
         return self._app.config.workers - len(self._held) + self._beside
 
     def _busy_for_long(self) -> set[OrgId]:
-        """Whose documents are in work, where these have taken all places for long and one more may
-        open; nobody else would wait for the largest documents."""
+        """The organisations whose documents have taken all places for long, if one more place may
+        open for others; else none."""
         places, then = self._app.config.workers, time.monotonic() - LONG.total_seconds()
         with self._held_lock:
             held = list(self._held.values())

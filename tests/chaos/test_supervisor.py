@@ -58,7 +58,7 @@ def test_a_signal_while_the_database_is_prepared_goes_into_no_file_of_that_proce
         recollect.app.prepare = prepare
         supervisor = serve.Supervisor(load())
         supervisor._heed_signals()
-        print(serve._prepared_once(supervisor._config, ""))
+        print(serve._prepared(supervisor._config, "")[1])
     """
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "b''\n"
@@ -81,7 +81,7 @@ def test_a_database_that_is_killed_as_it_starts_is_started_again(deaths: int, to
 
         try:
             config = load().model_copy(update={{"database_url": None}})
-            print(serve._ensured(config, ensure))
+            print(serve._tried(config, ensure))
         except RecollectError as error:
             print(error)
     """
@@ -89,7 +89,7 @@ def test_a_database_that_is_killed_as_it_starts_is_started_again(deaths: int, to
     assert done.stdout.splitlines()[-1] == told
 
 
-@pytest.mark.parametrize(("deaths", "told"), [(2, "('url 2', 'key')"), (3, "it is away")])
+@pytest.mark.parametrize(("deaths", "told"), [(2, "('url 3', 'key')"), (3, "it is away")])
 def test_a_database_that_dies_while_it_is_prepared_is_started_again(
     tmp_path: Path, deaths: int, told: str
 ) -> None:
@@ -113,7 +113,8 @@ def test_a_database_that_dies_while_it_is_prepared_is_started_again(
         starts = itertools.count(1)
         config = load().model_copy(update={{"database_url": None}})
         try:
-            print(serve._prepared(config, "url", lambda: f"url {{next(starts)}}"))
+            ensure = lambda: f"url {{next(starts)}}"
+            print(serve._tried(config, lambda: serve._prepared(config, ensure())))
         except RecollectError as error:
             print(error)
     """

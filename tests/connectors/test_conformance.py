@@ -627,10 +627,7 @@ def test_4_a_tag_that_a_user_took_off_does_not_return_with_the_connection(world:
 def test_4_a_merged_tag_that_a_user_took_off_does_not_return(world: World) -> None:
     world.connect(containerTags=["notes", "work"])
     world.sync()
-    asked = {"containerTags": ["work"], "targetContainerTag": "desk"}
-    assert world.http.post("/v3/container-tags/merge", json=asked).status_code == 202
-    while tag_merges.step(world.app):
-        pass
+    merge(world, "work", "desk")
     assert set(world.get("n1")["containerTags"]) == {"notes", "desk"}
     world.patch("n1", containerTags=["notes"])
     world.again()
@@ -639,6 +636,25 @@ def test_4_a_merged_tag_that_a_user_took_off_does_not_return(world: World) -> No
     assert world.run()["changed"] == 0
     assert set(world.get("n0")["containerTags"]) == {"notes", "desk"}
     assert world.get("n1")["containerTags"] == ["notes"]
+
+
+@every("world", ["s3"], indirect=True)  # the one with a pattern that gives tags
+def test_4_a_merged_tag_that_a_pattern_gives_does_not_return(world: World) -> None:
+    pattern = {"containerTagRegex": "(?<tag>n)[0-9]"}
+    world.connect(containerTags=["notes", "n"], metadata={**world.peer.metadata(), **pattern})
+    world.sync()
+    merge(world, "n", "desk")
+    world.again()
+    world.sync()
+
+    assert set(world.get("n0")["containerTags"]) == {"notes", "desk"}
+
+
+def merge(world: World, tag: str, target: str) -> None:
+    asked = {"containerTags": [tag], "targetContainerTag": target}
+    assert world.http.post("/v3/container-tags/merge", json=asked).status_code == 202
+    while tag_merges.step(world.app):
+        pass
 
 
 @every("world", conforming("content"), indirect=True)

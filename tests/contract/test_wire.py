@@ -156,7 +156,7 @@ def others_of_this_process() -> set[tuple[str, int]]:
 
 
 def test_an_answer_is_handed_on_in_pieces(client: httpx.Client, app: App, key: str):
-    """Else all of it stands in the memory of the connection, whoever reads it how slowly."""
+    """Otherwise all of it stands in the memory of the connection, however slowly it is read."""
     text = "heron " * 100_000
     id = add(client, text)
     sent: list[int] = []
