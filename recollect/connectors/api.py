@@ -8,7 +8,7 @@ trouble that three tries do not end, are the caller's (Transient with `rate_limi
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol, cast
@@ -29,6 +29,8 @@ MOST_FAILURES = 100
 """things in a row that fail before it counts as down, whatever else it answers, …"""
 LONGEST_TROUBLE = 3600.0
 """… and seconds: what fails by not answering takes minutes, and other connections wait"""
+MOST_IDLE_PAGES = 1_000
+"""pages of a list in a row that bring nothing new; providers give some, and then come to an end"""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
@@ -190,6 +192,44 @@ class Patience:
         self.in_a_row = 0
 
 
+class Turning:
+    """Turns the pages of one list, and notices a list that has no end.
+
+    Providers have given the same pages again and again, also with a new token for each.
+    """
+
+    def __init__(self, provider: str, first: str | None = None) -> None:
+        """`first`: the token of the page that the list is taken up at."""
+        self._provider = provider
+        self._tokens = {hash(first)} if first else set[int]()
+        self._pages = {hash(())}
+        self._idle = 0
+
+    def turn(self, token: object, ids: Iterable[object]) -> str | None:
+        """The token of the page after the one that has these ids; None: it was the last.
+
+        Raises Transient for a token that came before, and after so many pages in a row that are
+        empty or came before.
+        """
+        if not isinstance(token, str) or not token:
+            return None
+        known = len(self._pages)
+        self._pages.add(hash(tuple(ids)))
+        self._idle = 0 if len(self._pages) > known else self._idle + 1
+        if hash(token) in self._tokens:
+            raise Transient(
+                f"{self._provider}'s pages lead round in a circle", code=PROVIDER_UNAVAILABLE
+            )
+        if self._idle >= MOST_IDLE_PAGES:
+            raise Transient(
+                f"{self._provider} gave {self._idle:,} pages in a row without anything new, and no"
+                " end",
+                code=PROVIDER_UNAVAILABLE,
+            )
+        self._tokens.add(hash(token))
+        return token
+
+
 def behind(ids: Sequence[str], last: str | None) -> list[str]:
     """Things that can fail, those first that come after `last`, at which a sync ended: what is
     broken has its turn after the others."""
@@ -260,6 +300,7 @@ __all__ = [
     "Access",
     "Api",
     "Patience",
+    "Turning",
     "as_json",
     "behind",
     "field_of",

@@ -22,6 +22,7 @@ from starlette.testclient import TestClient
 from recollect import connectors, documents
 from recollect.api import create_app
 from recollect.app import App
+from recollect.connectors import api
 from recollect.errors import BadRequestError
 from recollect.model import ConnectionId, Org, Tenant, random_id
 from recollect.ops.verify import verify
@@ -31,6 +32,7 @@ from recollect.worker import syncs, tag_merges
 from recollect.worker.processing import drain
 from tests.connectors.peers import PEERS, GithubPeer, Peer
 from tests.fakes.cabinet import CabinetConnector
+from tests.fakes.proxy import Proxy
 from tests.fakes.shelf import providing
 
 EXEMPT: dict[tuple[str, str], str] = {
@@ -924,6 +926,66 @@ def test_17_a_first_listing_without_anything_is_not_the_last_word(world: World) 
     world.sync()
 
     assert before == {}
+    world.agrees()
+
+
+class Endless:
+    """A list whose first page comes again and again, each time with a new token for the next;
+    after 300 pages it ends, so that a sync that follows it fails the test and does not hang."""
+
+    def __init__(self, proxy: Proxy, list_of: str) -> None:
+        self.page: dict[str, Any] = {}
+        self.turned = 0
+        proxy.on(list_of, alter=self.first)
+        proxy.on(list_of, status=200, alter=self.again, times=None)
+
+    def first(self, body: bytes) -> bytes:
+        self.page = json.loads(body)
+        return self.again(body)
+
+    def again(self, _: bytes) -> bytes:
+        self.turned += 1
+        if self.turned > 300:
+            return json.dumps(self.page).encode()
+        if "has_more" in self.page:
+            more = {"has_more": True, "next_cursor": f"page-{self.turned}"}
+            return json.dumps({**self.page, **more}).encode()
+        if (link := self.page.get("@odata.deltaLink")) is not None:
+            left = {key: value for key, value in self.page.items() if key != "@odata.deltaLink"}
+            return json.dumps({**left, "@odata.nextLink": f"{link}&n={self.turned}"}).encode()
+        return json.dumps({**self.page, "nextPageToken": f"page-{self.turned}"}).encode()
+
+
+@every(
+    ("world", "list_of"),
+    [
+        ("gmail", "/threads[?]"),
+        ("gmail", "/history[?]"),
+        ("google-drive", "/files[?]"),
+        ("google-drive", "/changes[?]"),
+        ("google-drive", "/drives[?]"),
+        ("notion", "/search"),
+        ("onedrive", "/delta"),
+    ],
+    indirect=["world"],
+)
+def test_a_list_without_an_end_ends_the_sync(
+    world: World, list_of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "MOST_IDLE_PAGES", 40)
+    world.connect()
+    world.sync()
+    world.peer.put("late", "Number nine speaks of zebra9.")
+    world.again() if list_of != "/history[?]" else None
+    endless = Endless(world.peer.proxy, list_of)
+
+    world.sync()
+
+    assert 40 <= endless.turned < 200  # more than one try
+    assert "without anything new" in world.run()["error"]
+    assert world.documents()
+    world.peer.proxy.behave()
+    world.sync()
     world.agrees()
 
 

@@ -636,7 +636,10 @@ class FakeGmail:
     def _position(self, query: Mapping[str, list[str]]) -> Any:
         if "pageToken" not in query:
             return None
-        epoch, position = json.loads(base64.urlsafe_b64decode(query["pageToken"][0] + "=="))
+        try:
+            epoch, position = json.loads(base64.urlsafe_b64decode(query["pageToken"][0] + "=="))
+        except ValueError:
+            epoch, position = None, None
         if epoch != self._epoch:
             raise Problem(400, "invalidArgument", "Invalid pageToken")
         if isinstance(position, list):

@@ -9,7 +9,7 @@ from typing import TypeGuard
 from urllib.parse import quote
 
 from recollect.connectors._json import as_list, as_object, as_word
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Patience, Turning, as_json, field_of
 from recollect.connectors.base import (
     Change,
     Checkpoint,
@@ -28,7 +28,6 @@ from recollect.connectors.gmail._threads import (
     Thread,
     address_of,
     attachments_of,
-    following_page,
     line_of,
     marks_of,
     number_of,
@@ -171,7 +170,7 @@ class Pass:
         yield self._checkpoint()
 
     def _list(self, listing: ListingUnderWay) -> Iterator[Change]:
-        seen = {listing.page} if listing.page else set[str]()
+        turning = Turning("Gmail", listing.page)
         resumed = listing.page
         while not listing.paged:
             self._source.going()
@@ -194,8 +193,9 @@ class Pass:
             if "threads" not in as_object(body):
                 # An empty mailbox says at least that it has none.
                 field_of(body, "resultSizeEstimate", int)
-            yield from self._tell_listed(marks_of(body), listing)
-            following = following_page(body, seen)
+            marks = marks_of(body)
+            yield from self._tell_listed(marks, listing)
+            following = turning.turn(body.get("nextPageToken"), marks)
             listing.page, listing.paged = following, following is None
             yield self._checkpoint()
 
@@ -267,7 +267,7 @@ class Pass:
         """Pages of threads that changed, each with the number of its last change; and where to go
         on after the page. Raises CursorExpired."""
         start, page = self._state.history, None
-        seen: set[str] = set()
+        turning = Turning("Gmail")
         while True:
             self._source.going()
             path = path_of("history", startHistoryId=start, maxResults=str(PAGE), pageToken=page)
@@ -283,11 +283,12 @@ class Pass:
             newest = str(number_of(field_of(body, "historyId", str)))
             touched: dict[str, int] = {}
             last = 0
-            for record in as_list(body.get("history")):
+            records = as_list(body.get("history"))
+            for record in records:
                 last = max(last, number_of(field_of(record, "id", str)))
                 for id in touched_by(record):
                     touched[id] = last
-            page = following_page(body, seen)
+            page = turning.turn(body.get("nextPageToken"), (record["id"] for record in records))
             yield touched, newest if page is None else str(last or start)
             if page is None:
                 return

@@ -127,16 +127,6 @@ def touched_by(record: Any) -> Iterator[str]:
             yield field_of(message, "threadId", str)
 
 
-def following_page(body: Mapping[str, Any], seen: set[str]) -> str | None:
-    """The token of the next page, if there is one; raises Transient for one that came before."""
-    page = as_word(body.get("nextPageToken"))
-    if page in seen:
-        raise Transient("Gmail's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
-    if page:
-        seen.add(page)
-    return page or None
-
-
 def number_of(text: str) -> int:
     """Raises Transient for what is not a number."""
     if not re.fullmatch(r"[0-9]{1,30}", text):

@@ -5,9 +5,16 @@ from typing import Any
 from urllib.parse import quote
 
 from recollect.connectors._json import as_object
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, Patience, as_json, field_of
+from recollect.connectors.api import (
+    PROVIDER_UNAVAILABLE,
+    Api,
+    Patience,
+    Turning,
+    as_json,
+    field_of,
+)
 from recollect.connectors.base import Source
-from recollect.connectors.google_drive._feeds import ALL_DRIVES, USER, following_page, of_feed
+from recollect.connectors.google_drive._feeds import ALL_DRIVES, USER, of_feed
 from recollect.connectors.google_drive._files import (
     ENTRY,
     FOLDER,
@@ -42,7 +49,7 @@ def pages(
         "pageSize": str(PAGE),
         "fields": LIST_FIELDS,
     }
-    seen: set[str] = set()
+    turning = Turning("Drive", page)
     restarted = False
     while True:
         source.going()
@@ -56,11 +63,11 @@ def pages(
                     "Drive no longer knows the page that it named", code=PROVIDER_UNAVAILABLE
                 )
             page, restarted = None, True
-            seen.clear()
+            turning = Turning("Drive")
             continue
         body = as_json(answer)
         entries = told_files(field_of(body, "files", list))
-        page = following_page(body, seen)
+        page = turning.turn(body.get("nextPageToken"), (file.id for file in entries))
         yield entries, page, body.get("incompleteSearch") is not True
         if page is None:
             return

@@ -10,6 +10,7 @@ from recollect.connectors._json import as_name
 from recollect.connectors.api import (
     PROVIDER_UNAVAILABLE,
     Patience,
+    Turning,
     as_json,
     field_of,
 )
@@ -31,7 +32,6 @@ from recollect.connectors.google_drive._cursor import Feed, State, UnderWay, sta
 from recollect.connectors.google_drive._feeds import (
     USER,
     drives_of,
-    following_page,
     is_there,
     start_of,
 )
@@ -339,7 +339,7 @@ class Pass:
 
     def _follow(self, feed: str) -> Iterator[Change]:
         state = self._state.feeds()[feed]
-        seen = {state.token}
+        turning = Turning("Drive", state.token)
         while True:
             self._source.going()
             answer = changes_at(self._api, feed, state.token)
@@ -356,9 +356,10 @@ class Pass:
                 return
             body = as_json(answer)
             changes: list[Any] = field_of(body, "changes", list)
-            following = following_page(body, seen)
-            newest = None if following else field_of(body, "newStartPageToken", str)
             here = changed(changes, lambda file: self._state.home(file.drive) == feed)
+            ids = (change.get("fileId") for change in changes)
+            following = turning.turn(body.get("nextPageToken"), ids)
+            newest = None if following else field_of(body, "newStartPageToken", str)
             yield from self._apply(feed, here)
             state.token = following or newest or state.token
             yield self._checkpoint()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from recollect.connectors._json import as_object, as_objects
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Turning, as_json, field_of
 from recollect.connectors.notion._files import Hosted
 from recollect.connectors.notion._values import (
     SITE,
@@ -80,17 +80,17 @@ class PageContents:
 def pages(
     ask: Callable[[str | None], EndpointAnswer], start: str | None = None
 ) -> Iterator[ListPage]:
-    """All pages of a list; raises Transient when its cursors lead back to where it was."""
-    seen = {start}
+    """All pages of a list; raises Transient for one that has no end."""
+    turning = Turning("Notion", start)
     at = start
     while True:
         said = as_json(ask(at))
         results = as_objects(field_of(said, "results", list))
         more = field_of(said, "has_more", bool)
-        at = said.get("next_cursor") if more else None
-        if more and (not isinstance(at, str) or not at or at in seen):
-            raise Transient("Notion's pages lead round in a circle", code=PROVIDER_UNAVAILABLE)
-        seen.add(at)
+        ids = (result.get("id") for result in results)
+        at = turning.turn(said.get("next_cursor"), ids) if more else None
+        if more and at is None:
+            raise Transient("Notion has more, but does not say where", code=PROVIDER_UNAVAILABLE)
         whole = as_object(said.get("request_status")).get("type") != "incomplete"
         yield ListPage(results, at, whole)
         if at is None:

@@ -9,7 +9,14 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin
 
 from recollect.connectors._json import as_name, as_object, as_word
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Api, as_json, field_of
+from recollect.connectors.api import (
+    PROVIDER_UNAVAILABLE,
+    RATE_LIMITED,
+    Api,
+    Turning,
+    as_json,
+    field_of,
+)
 from recollect.connectors.base import Source
 from recollect.connectors.onedrive._files import FIELDS, LARGEST_FILE, OneDriveFile, is_folder
 from recollect.errors import Permanent, Reauthorize, Transient
@@ -59,10 +66,9 @@ def walk(
     while waiting:
         folder = waiting.popleft()
         link = f"{drive}/items/{quote(folder, safe='')}/children?{LIST}"
-        seen: set[str] = set()
-        while link:
+        turning = Turning("OneDrive", link)
+        while link is not None:
             source.going()
-            seen.add(link)
             body = as_json(source.api.call("GET", link, headers=headers))
             entries: list[dict[str, Any]] = field_of(body, "value", list)
             for entry in entries:
@@ -73,11 +79,7 @@ def walk(
             if len(met) > MOST_FOLDERS:
                 raise Permanent("it has too many folders to list", code="too_large")
             yield folder, entries
-            link = as_word(body.get(NEXT))
-            if link in seen:
-                raise Transient(
-                    "OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE
-                )
+            link = turning.turn(body.get(NEXT), (entry["id"] for entry in entries))
 
 
 def download(fetcher: Fetcher, url: str, hops: int = HOPS) -> EndpointAnswer:

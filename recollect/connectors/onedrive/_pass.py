@@ -13,6 +13,7 @@ from recollect.connectors._json import as_time, as_word
 from recollect.connectors.api import (
     PROVIDER_UNAVAILABLE,
     Patience,
+    Turning,
     as_json,
     behind,
     field_of,
@@ -214,15 +215,10 @@ class Pass:
         link = self._state.link
         # A link of an earlier pass may have expired, as may one that an error names.
         doubtful = not self._fresh
-        seen: set[int] = set()
+        turning = Turning("OneDrive", link)
         restarts = 0
         while True:
             self._source.going()
-            if hash(link) in seen:
-                raise Transient(
-                    "OneDrive's pages lead round in a circle", code=PROVIDER_UNAVAILABLE
-                )
-            seen.add(hash(link))
             answer = self._ask(link, doubtful)
             if answer.status in EXPIRED:
                 link, restarts = answer.headers.get("location", ""), restarts + 1
@@ -230,14 +226,14 @@ class Pass:
                     raise self._expired()
                 # Whether it works is seen soon. The cursor names the beginning meanwhile.
                 yield from self._begin()
-                doubtful = True
+                doubtful, turning = True, Turning("OneDrive", link)
                 continue
             doubtful = False
             body = as_json(answer)
             entries: list[Any] = field_of(body, "value", list)
-            following = as_word(body.get(NEXT))
-            link = following or field_of(body, LAST, str)
+            link = as_word(body.get(NEXT)) or field_of(body, LAST, str)
             yield from self._apply(entries)
+            following = turning.turn(body.get(NEXT), (entry["id"] for entry in entries))
             self._state.link, self._state.midway = link, bool(following)
             if not following:
                 return
