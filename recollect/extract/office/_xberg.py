@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import xberg
 
 from recollect.errors import Permanent
+from recollect.extract._text import without_escapes
 
 PDF = "application/pdf"
 MAX_PAGES = 5_000
@@ -55,8 +56,8 @@ def convert(data: bytes, mime: str) -> Converted:
         raise _permanent("; ".join(item.message for item in result.errors))
     document = result.results[0]
     return Converted(
-        text=document.content,
-        pages=[page.content for page in document.pages or ()],
+        text=without_escapes(document.content),
+        pages=[without_escapes(page.content) for page in document.pages or ()],
         title=document.metadata.title,
     )
 

@@ -37,6 +37,11 @@ _PAIR = re.compile(
     rb"\\u(-?\d{4,5})(?!\d)"
 )
 """what may be a character beyond the first 65,536, in two halves"""
+_LABEL = re.compile(rb"\{\\(?:listtext|pntext)(?![a-z])((?:[^{}]|\{[^{}]*+\})*+)\}")
+"""The number of a paragraph, for readers that do not count; xberg drops it."""
+_FORMAT = re.compile(rb"\\[a-z]+-?\d*[ ]?|[\r\n{}]")
+_COUNTED = re.compile(rb"(?!o\Z)(?=.*\w)[ -\[\]-~]{1,20}")
+"""a label with a letter or digit; `o` is a bullet of Word's"""
 _NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
 _LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
 """the instruction of a field, which xberg takes for text within notes"""
@@ -57,9 +62,8 @@ def extract(blob: Blob) -> Extracted:
     if not _magic.RTF.match(blob.data):
         raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(_plain(blob.data), MIME)
-    # xberg escapes for Markdown what has no meaning in it, and names pictures that do not exist.
+    # xberg names pictures that do not exist.
     text = _LINK.sub("", _PICTURE.sub("", extracted.text))
-    text = re.sub(r"\\([\\!<>.+\-()~])", r"\1", text)
     title = _decoded(extracted.title, blob.data) if extracted.title else None
     return Extracted(text, title=title)
 
@@ -87,7 +91,7 @@ def _plain(data: bytes) -> bytes:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
-    known = _BESIDE.sub(b"", _code_pages.in_unicode(data))
+    known = _LABEL.sub(_counted_as, _BESIDE.sub(b"", _code_pages.in_unicode(data)))
 
     def addressed(link: re.Match[bytes]) -> bytes:
         """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""
@@ -100,6 +104,12 @@ def _plain(data: bytes) -> bytes:
 
     known = _ADDRESS.sub(addressed, known)
     return _without_hidden(_MARK.sub(plainly, _PAIR.sub(_joined, known)))
+
+
+def _counted_as(label: re.Match[bytes]) -> bytes:
+    """As text of the paragraph, but for a bullet."""
+    told = _FORMAT.sub(b"", label[1]).strip()
+    return b"{%s }" % told if _COUNTED.fullmatch(told) else label[0]
 
 
 def _without_hidden(data: bytes) -> bytes:

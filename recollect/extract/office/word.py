@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from recollect.errors import Permanent
 from recollect.extract import _magic, _ole, _zip
 from recollect.extract._text import decode
-from recollect.extract.office import _office, _ooxml, _plain_docx, _veiled, rtf
+from recollect.extract.office import _numbers, _office, _ooxml, _plain_docx, _veiled, rtf
 from recollect.extract.web import _page, mail
 from recollect.model import Blob, Extracted
 
@@ -45,8 +45,16 @@ def _read(blob: Blob, depth: int) -> Extracted:
         warnings.append("A file that was put into it as a whole cannot be read.")
         return ""
 
-    plain = _plain_docx.plain(shown.main, shown.notes, shown.sources, read_chunk)
-    changed = {**{part: shown.sources[part] for part in shown.changed}, **plain.parts}
+    main = shown.sources[shown.main]
+    styles, lists = (
+        package.read(part) if (part := _ooxml.related(package, shown.main, kind)) else None
+        for kind in ("styles", "numbering")
+    )
+    counted = _numbers.numbered(main, styles, lists)
+    sources = {**shown.sources, shown.main: counted}
+    plain = _plain_docx.plain(shown.main, shown.notes, sources, read_chunk)
+    written = {*shown.changed, *([] if counted is main else [shown.main])}
+    changed = {**{part: sources[part] for part in written}, **plain.parts}
     extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
     return Extracted(text, title=plain.title(extracted.title), warnings=warnings)

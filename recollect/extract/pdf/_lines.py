@@ -9,11 +9,10 @@ import re
 
 _BETWEEN = re.compile(r"(\n{2,}|\n(?=- ))")
 _ENUMERATED = re.compile(
-    r"(?:- )?\(?(\d{1,4}|[a-z]|[A-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})\\?[.)]{1,2}\s+(?=(\S))"
+    r"(?:- )?\(?(\d{1,4}|[a-z]|[A-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)]{1,2}\s+(?=(\S))"
 )
 _NUMBER = re.compile(r"\d\S*\s+(?=(\S))")
 _DECIMAL = re.compile(r"\d+[.,:]\d")
-_ESCAPED = re.compile(r"^(\d{1,4})\\(?=[.)])")
 _FIRST = frozenset("01aAiI")
 _NOT_PROSE = ("#", "|", "```", "<", "!", ">", "$")
 _FEWEST_WORDS = 4
@@ -30,7 +29,7 @@ def joined(text: str) -> str:
     numbers = {_mark(first)}
     for number, (between, block) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
         if _breaks_off(last, begins) and _goes_on(block, begins, numbers, on_top=number == 0):
-            written += (" ", _ESCAPED.sub(r"\1", block.removeprefix("- ")))
+            written += (" ", block.removeprefix("- "))
         else:
             written += (between, block)
             begins = block

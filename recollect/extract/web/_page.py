@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from recollect.extract import _main
 from recollect.extract._charsets import read_page
 from recollect.extract._main import holders, length, opening, outermost, remove
-from recollect.extract._text import clean_line
+from recollect.extract._text import clean_line, without_escapes
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
 from recollect.extract.web._markup import refuse_hostile
@@ -337,4 +337,4 @@ def _markdown(node: LexborNode, base: str | None) -> str:
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
         return node.text(separator="\n").strip()
-    return (result.content or "").strip()
+    return without_escapes((result.content or "").strip())
