@@ -1,5 +1,7 @@
 """XML as a stream of tags, without entities, DTDs from outside, or a tree in memory."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html.entities import html5
 from xml.parsers import expat
@@ -12,6 +14,7 @@ Start = Callable[[str, Mapping[str, str]], None]
 Of `id` and `r:id` the one with the prefix counts."""
 End = Callable[[str], None]
 Text = Callable[[str], None]
+_REFERENCE = re.compile(r"&#(?:x([0-9A-Fa-f]{1,8})|([0-9]{1,8}));")
 
 
 def parse(
@@ -42,6 +45,29 @@ def words_of(pieces: Iterable[bytes], name: str) -> str:
 
     parse(pieces, start, end, text)
     return "".join(words)
+
+
+def composed(source: bytes) -> bytes:
+    """Normalized to NFC (UAX #15), without references to characters beyond ASCII. The same object
+    where nothing changes, or where it is not in UTF-8.
+
+    A single sign that is not in NFC, such as U+2126 for ohm, and xberg gives no Markdown at all.
+    """
+    if source.isascii() and b"&#" not in source:
+        return source
+    try:
+        text = source.decode()
+    except UnicodeDecodeError:
+        return source
+    text = unicodedata.normalize("NFC", _REFERENCE.sub(_beyond_ascii, text))
+    new = text.encode("utf-8", "surrogatepass")
+    return source if new == source else new
+
+
+def _beyond_ascii(reference: re.Match[str]) -> str:
+    number = int(reference[1], 16) if reference[1] else int(reference[2])
+    is_other = 127 < number < 0xD800 or 0xDFFF < number < 0x110000
+    return chr(number) if is_other else reference[0]
 
 
 def malformed(error: Exception) -> Permanent:

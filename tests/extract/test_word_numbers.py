@@ -1,6 +1,7 @@
 """Word: the numbers that it shows and nobody typed (ECMA-376 part 1, 17.9)."""
 
 import html
+import unicodedata
 
 import pytest
 
@@ -269,3 +270,26 @@ def test_an_rtf_says_its_numbers_itself(read):
     text = read(rb"{\rtf1\ansi\pard\par" + b"".join(lines) + b"}", "a.rtf").text
 
     assert text.split("\n\n") == ["(a) words", "1.2. words", "iv. words", *["words"] * 3]
+
+
+@pytest.mark.parametrize("signs", ["5 k\u2126", "cafe\u0301", "12 \u212b"])
+@pytest.mark.parametrize("kind", ["docx", "docx by number", "odt"])
+def test_signs_that_have_another_form_leave_the_structure(read, kind: str, signs: str):
+    rows = "".join(f"<w:tr><w:tc>{p(one)}</w:tc></w:tr>" for one in ("Part", signs))
+    body = f"{p('Parts', style='Heading1')}<w:tbl>{rows}</w:tbl>"
+    if kind == "docx by number":
+        body = body.encode("ascii", "xmlcharrefreplace").decode()
+    data = office.odt("# Parts", signs) if kind == "odt" else word(body, *CONTRACT)
+    head, rule = ("# Parts\n\n", "") if kind == "odt" else ("# Article 1. Parts\n\n", "| ")
+    table = f"| Part |\n| --- |\n{rule}" if rule else ""
+
+    shown = f"{head}{table}{unicodedata.normalize('NFC', signs)}{' |' if rule else ''}"
+    assert read(data, f"a.{kind[:4].strip()}").text == shown
+
+
+def test_a_sign_that_has_another_form_leaves_the_tables_of_an_rtf(read):
+    table = rb"\trowd\cellx1000\cellx2000 Part\cell 5 k\u8486?\cell\row\pard C:\\.config\par"
+
+    text = read(rb"{\rtf1\ansi %s}" % table, "a.rtf").text
+
+    assert text == "| Part | 5 k\u03a9 |\n| --- | --- |\n\nC:\\.config"

@@ -41,9 +41,10 @@ def extract(blob: Blob) -> Extracted:
     for part in (_STYLES, _CONTENT):
         if part in package.names and _HIDES in (styles := package.read(part)):
             hiding |= _hiding(styles)
-    if not hiding and not any(need in source for need in _NEEDS):
+    composed = _xml.composed(source)
+    if composed is source and not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
-    rewriting = _rewritten(source, hiding)
+    rewriting = _rewritten(composed, hiding)
     plain = rewriting.whole()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:

@@ -3,6 +3,7 @@
 import codecs
 import re
 import string
+import unicodedata
 from urllib.parse import quote
 
 from recollect.errors import Permanent
@@ -42,6 +43,7 @@ _LABEL = re.compile(rb"\{\\(?:listtext|pntext)(?![a-z])((?:[^{}]|\{[^{}]*+\})*+)
 _FORMAT = re.compile(rb"\\[a-z]+-?\d*[ ]?|[\r\n{}]")
 _COUNTED = re.compile(rb"(?!o\Z)(?=.*\w)[ -\[\]-~]{1,20}")
 """a label with a letter or digit; `o` is a bullet of Word's"""
+_CHARACTER = re.compile(rb"(?<!\\)\\u(\d{3,5})(?!\d)")
 _NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
 _LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
 """the instruction of a field, which xberg takes for text within notes"""
@@ -91,6 +93,7 @@ def _plain(data: bytes) -> bytes:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
+    data = _CHARACTER.sub(_composed, data)
     known = _LABEL.sub(_counted_as, _BESIDE.sub(b"", _code_pages.in_unicode(data)))
 
     def addressed(link: re.Match[bytes]) -> bytes:
@@ -104,6 +107,13 @@ def _plain(data: bytes) -> bytes:
 
     known = _ADDRESS.sub(addressed, known)
     return _without_hidden(_MARK.sub(plainly, _PAIR.sub(_joined, known)))
+
+
+def _composed(character: re.Match[bytes]) -> bytes:
+    """In NFC, where that is one character: as for `_xml.composed`."""
+    number = int(character[1])
+    other = unicodedata.normalize("NFC", chr(number)) if number < 0xD800 else ""
+    return b"\\u%d" % ord(other) if len(other) == 1 else character[0]
 
 
 def _counted_as(label: re.Match[bytes]) -> bytes:

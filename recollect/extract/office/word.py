@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Mapping
 
 from recollect.errors import Permanent
-from recollect.extract import _magic, _ole, _zip
+from recollect.extract import _magic, _ole, _xml, _zip
 from recollect.extract._text import decode
 from recollect.extract.office import _numbers, _office, _ooxml, _plain_docx, _veiled, rtf
 from recollect.extract.web import _page, mail
@@ -45,16 +45,19 @@ def _read(blob: Blob, depth: int) -> Extracted:
         warnings.append("A file that was put into it as a whole cannot be read.")
         return ""
 
-    main = shown.sources[shown.main]
+    sources = {part: _xml.composed(source) for part, source in shown.sources.items()}
     styles, lists = (
         package.read(part) if (part := _ooxml.related(package, shown.main, kind)) else None
         for kind in ("styles", "numbering")
     )
-    counted = _numbers.numbered(main, styles, lists)
-    sources = {**shown.sources, shown.main: counted}
+    sources[shown.main] = _numbers.numbered(sources[shown.main], styles, lists)
     plain = _plain_docx.plain(shown.main, shown.notes, sources, read_chunk)
-    written = {*shown.changed, *([] if counted is main else [shown.main])}
-    changed = {**{part: sources[part] for part in written}, **plain.parts}
+    written = {
+        part: source
+        for part, source in sources.items()
+        if part in shown.changed or source is not shown.sources[part]
+    }
+    changed = {**written, **plain.parts}
     extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
     return Extracted(text, title=plain.title(extracted.title), warnings=warnings)
