@@ -93,6 +93,7 @@ _ESCAPED = re.compile(
     r"(?:^```.*?^```|\$\$.*?\$\$|(?<!`)(`+)(?!`).{0,2000}?(?<!`)\1(?!`))|\\([!\"$-/:-@\[-`{}~])",
     re.DOTALL | re.MULTILINE,
 )
+_POWER = re.compile(r"[+\-\u2212]?\d")
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAME_BYTES = 255
 _ENDING = 10
@@ -322,6 +323,11 @@ def without_escapes(text: str) -> str:
     such text is for reading and searching. Those before `#`, which begins a heading, and `|`, which
     ends a cell, stay, and so do code and equations."""
     return _ESCAPED.sub(lambda match: match[2] or match[0], text) if "\\" in text else text
+
+
+def raised(part: str, before: str) -> str:
+    """A superscript as plain text: behind a digit `10^6`, else `m2`, `1st`."""
+    return f"^{part}" if before[-1:].isdigit() and _POWER.match(part) else part
 
 
 def clean_line(text: str) -> str:

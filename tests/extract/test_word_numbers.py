@@ -1,11 +1,8 @@
 """Word: the numbers that it shows and nobody typed (ECMA-376 part 1, 17.9)."""
 
-import html
-import unicodedata
-
 import pytest
 
-from tests.extract import office, samples
+from tests.extract import office
 
 STYLES = (
     '<w:styles><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:pPr>'
@@ -221,42 +218,6 @@ def test_odd_lists_do_no_harm(read, levels: tuple[str, ...]):
     assert len(text) < 1_500
 
 
-@pytest.mark.parametrize("kind", ["docx", "odt", "doc", "rtf", "pdf", "html"])
-def test_signs_of_markdown_are_read_as_they_stand(read, kind: str):
-    lines = [
-        "p < 0.05 and q > 3, ~5 of ~~x~~, AT&T; a+b",
-        "in C:\\.config and \\\\server\\share",
-        "a `word` is <b>there</b>! [it](x)",
-    ]
-    body = "".join(p(line.replace("&", "&amp;").replace("<", "&lt;")) for line in lines)
-    data = {
-        "docx": lambda: office.docx(body),
-        "odt": lambda: office.odt(*lines),
-        "doc": lambda: office.doc("\n".join(lines)),
-        "rtf": lambda: office.rtf(*lines),
-        "pdf": lambda: samples.pdf(*lines),
-        "html": lambda: "".join(f"<p>{html.escape(line)}</p>" for line in lines).encode(),
-    }[kind]()
-
-    text = read(data, f"a.{kind}").text
-
-    for line in lines:
-        assert line in text
-
-
-def test_signs_within_code_and_tables_stay_as_they_are(read):
-    page = (
-        "<p>1. not 2 &lt; 1</p><pre><code>a \\. b\\\\c\n</code></pre><p>see <code>\\.x</code></p>"
-        "<table><tr><th>a | b</th></tr><tr><td>c \\ d</td></tr></table>"
-    )
-
-    text = read(page, "a.html").text
-
-    assert text == (
-        "1. not 2 < 1\n\n```\na \\. b\\\\c\n```\n\nsee `\\.x`\n\n| a \\| b |\n| --- |\n| c \\ d |"
-    )
-
-
 def test_an_rtf_says_its_numbers_itself(read):
     word = rb"\pard\plain\ltrpar \rtlch\fcs1 \af0 \hich\af37\dbch\af31505\loch\f37 "
     labels = [rb"{\pntext (a)\tab}", rb"{\listtext\tab 1.2.\tab}", rb"{\listtext%s iv.\tab}" % word]
@@ -270,26 +231,3 @@ def test_an_rtf_says_its_numbers_itself(read):
     text = read(rb"{\rtf1\ansi\pard\par" + b"".join(lines) + b"}", "a.rtf").text
 
     assert text.split("\n\n") == ["(a) words", "1.2. words", "iv. words", *["words"] * 3]
-
-
-@pytest.mark.parametrize("signs", ["5 k\u2126", "cafe\u0301", "12 \u212b"])
-@pytest.mark.parametrize("kind", ["docx", "docx by number", "odt"])
-def test_signs_that_have_another_form_leave_the_structure(read, kind: str, signs: str):
-    rows = "".join(f"<w:tr><w:tc>{p(one)}</w:tc></w:tr>" for one in ("Part", signs))
-    body = f"{p('Parts', style='Heading1')}<w:tbl>{rows}</w:tbl>"
-    if kind == "docx by number":
-        body = body.encode("ascii", "xmlcharrefreplace").decode()
-    data = office.odt("# Parts", signs) if kind == "odt" else word(body, *CONTRACT)
-    head, rule = ("# Parts\n\n", "") if kind == "odt" else ("# Article 1. Parts\n\n", "| ")
-    table = f"| Part |\n| --- |\n{rule}" if rule else ""
-
-    shown = f"{head}{table}{unicodedata.normalize('NFC', signs)}{' |' if rule else ''}"
-    assert read(data, f"a.{kind[:4].strip()}").text == shown
-
-
-def test_a_sign_that_has_another_form_leaves_the_tables_of_an_rtf(read):
-    table = rb"\trowd\cellx1000\cellx2000 Part\cell 5 k\u8486?\cell\row\pard C:\\.config\par"
-
-    text = read(rb"{\rtf1\ansi %s}" % table, "a.rtf").text
-
-    assert text == "| Part | 5 k\u03a9 |\n| --- | --- |\n\nC:\\.config"

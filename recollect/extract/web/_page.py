@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from recollect.extract import _main
 from recollect.extract._charsets import read_page
 from recollect.extract._main import holders, length, opening, outermost, remove
-from recollect.extract._text import clean_line, without_escapes
+from recollect.extract._text import clean_line, raised, without_escapes
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
 from recollect.extract.web._markup import refuse_hostile
@@ -56,6 +56,8 @@ _CONSENT = (
 _CONSENT_LENGTH = 1_500
 _CONSENT_NODES = 700
 _STRUCTURE = "main, article, h1, [role=main]"
+_SUPERSCRIPT = "\U0010fffb"
+_SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
 _FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
 _CODE_LANGUAGE = re.compile(
@@ -331,10 +333,18 @@ def _unframe(block: LexborNode) -> None:
 
 def _markdown(node: LexborNode, base: str | None) -> str:
     options = html_to_markdown.ConversionOptions(
-        extract_metadata=False, compact_tables=True, base_url=base, preprocessing=_PREPROCESSING
+        extract_metadata=False,
+        compact_tables=True,
+        base_url=base,
+        preprocessing=_PREPROCESSING,
+        sup_symbol=_SUPERSCRIPT,
     )
     result = html_to_markdown.convert(node.html or "", options)
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
         return node.text(separator="\n").strip()
-    return without_escapes((result.content or "").strip())
+    text = _SUPERSCRIPTS.sub(
+        lambda part: raised(part[1], part.string[max(0, part.start() - 1) : part.start()]),
+        result.content or "",
+    )
+    return without_escapes(text.strip())
