@@ -93,6 +93,7 @@ _ESCAPED = re.compile(
     r"(?:^```.*?^```|\$\$.*?\$\$|(?<!`)(`+)(?!`).{0,2000}?(?<!`)\1(?!`))|\\([!\"$-/:-@\[-`{}~])",
     re.DOTALL | re.MULTILINE,
 )
+_INITIAL = re.compile(r"(?<![\w*])(\*{1,3})([^\W\d_]{1,20})\1(?=[^\W\d_])")
 _POWER = re.compile(r"[+\-\u2212]?\d")
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAME_BYTES = 255
@@ -318,10 +319,12 @@ def count_smuggled(text: str) -> int:
     return sum(len(match[0]) for match in _SMUGGLED.finditer(text))
 
 
-def without_escapes(text: str) -> str:
+def plain_markdown(text: str) -> str:
     """Markdown without the backslashes that a converter put before its signs, as in `p \\< 0.05`;
     such text is for reading and searching. Those before `#`, which begins a heading, and `|`, which
-    ends a cell, stay, and so do code and equations."""
+    ends a cell, stay, and so do code and equations. Nor does emphasis part the first letters of a
+    word from the others, as in `**R**etrieval`: it would be found by neither."""
+    text = _INITIAL.sub(r"\2", text)
     return _ESCAPED.sub(lambda match: match[2] or match[0], text) if "\\" in text else text
 
 

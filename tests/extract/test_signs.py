@@ -84,3 +84,20 @@ def test_what_is_set_lower_or_higher_stays_within_its_word(read, kind: str):
     data = office.docx(f"<w:p>{body}</w:p>") if kind == "docx" else f"<p>{body}</p>".encode()
 
     assert read(data, f"a.{kind}").text == "H2SO4, 10^-6 m2 of the 5th, ^_^ ~typed~ x^2 2^3^4"
+
+
+@pytest.mark.parametrize("kind", ["docx", "html"])
+def test_bold_initials_stay_with_their_words(read, kind: str):
+    def bold(words: str) -> str:
+        if kind == "html":
+            return f"<b>{words}</b>"
+        return f"<w:r><w:rPr><w:b/></w:rPr><w:t>{words}</w:t></w:r>"
+
+    def plain(words: str) -> str:
+        return words if kind == "html" else f'<w:r><w:t xml:space="preserve">{words}</w:t></w:r>'
+
+    body = f"{bold('R')}{plain('etrieval ')}{bold('G')}{plain('eneration of x**y**z, ')}"
+    body += f"{bold('bold')}{plain(' words')}"
+    data = office.docx(f"<w:p>{body}</w:p>") if kind == "docx" else f"<p>{body}</p>".encode()
+
+    assert read(data, f"a.{kind}").text == "Retrieval Generation of x**y**z, **bold** words"

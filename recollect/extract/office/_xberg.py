@@ -13,7 +13,7 @@ import xberg
 
 from recollect.errors import Permanent
 from recollect.extract import _zip
-from recollect.extract._text import raised, without_escapes
+from recollect.extract._text import plain_markdown, raised
 
 PDF = "application/pdf"
 MAX_PAGES = 5_000
@@ -63,8 +63,8 @@ def convert(data: bytes, mime: str) -> Converted:
     if mime == _zip.DOCX:
         text = _SET.sub(lambda part: part[2] or raised(part[3], part[1]), text)
     return Converted(
-        text=without_escapes(text),
-        pages=[without_escapes(page.content) for page in document.pages or ()],
+        text=plain_markdown(text),
+        pages=[plain_markdown(page.content) for page in document.pages or ()],
         title=document.metadata.title,
     )
 

@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from recollect.extract import _main
 from recollect.extract._charsets import read_page
 from recollect.extract._main import holders, length, opening, outermost, remove
-from recollect.extract._text import clean_line, raised, without_escapes
+from recollect.extract._text import clean_line, plain_markdown, raised
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden
 from recollect.extract.web._markup import refuse_hostile
@@ -347,4 +347,4 @@ def _markdown(node: LexborNode, base: str | None) -> str:
         lambda part: raised(part[1], part.string[max(0, part.start() - 1) : part.start()]),
         result.content or "",
     )
-    return without_escapes(text.strip())
+    return plain_markdown(text.strip())
