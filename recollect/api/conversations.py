@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from fastapi import APIRouter
@@ -28,7 +29,8 @@ def add(body: Conversation, tenant: Writer, app: CurrentApp) -> ConversationWrit
     """Send the whole conversation each time, or only what is new; turns are not doubled.
 
     A conversation that begins like the stored one and has at least half of its turns, in their
-    order, was edited and replaces it; with fewer it is new and comes after it. Leaving turns
+    order, was edited and replaces it; with fewer it is new and comes after it. Instructions of a
+    system at the beginning may differ: the new ones take the place of the old. Leaving turns
     out removes nothing. Turns that repeat the last stored ones word for word were sent twice; but a
     single one, when nothing happened to the conversation for ten seconds, was said again.
     """
@@ -68,6 +70,8 @@ def join(old: str, new: str, recent: bool, *, turns: Sequence[str]) -> str:
     Takes n log n for n turns.
     """
     stored, sent = _NEXT_TURN.split(old), list(turns)
+    if (told := _instructed(stored, sent)) is not None:
+        stored, old = told, "\n\n".join(told)
     if sent[: len(stored)] == stored:
         return old if len(sent) == len(stored) else new
     known = merge.overlap(stored, sent)
@@ -86,6 +90,22 @@ def join(old: str, new: str, recent: bool, *, turns: Sequence[str]) -> str:
         part = all(turn in later for turn in sent)
         return old if part else new
     return "\n\n".join([*stored, *sent[known:]])
+
+
+def _instructed(stored: Sequence[str], sent: Sequence[str]) -> list[str] | None:
+    """The stored turns under the instructions that were sent, where both begin with some, which
+    differ, and the same talk follows: instructions often tell the time, and no two are alike."""
+    before, now = _instructions(stored), _instructions(sent)
+    if not before or not now or before == now:
+        return None
+    talk, again = stored[len(before) :], sent[len(now) :]
+    whole = talk[:1] == again[:1] and merge.holds_half(talk, again)
+    return [*now, *talk] if whole or merge.overlap(talk, again) > 1 else None
+
+
+def _instructions(turns: Sequence[str]) -> list[str]:
+    """What a system says before anybody else does."""
+    return list(takewhile(lambda turn: turn.startswith(("system:", "system ")), turns))
 
 
 def _parts(content: str | Sequence[Any] | None) -> Sequence[Any]:

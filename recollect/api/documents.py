@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
 
 from recollect import db, documents
 from recollect.api.deps import (
@@ -349,6 +350,8 @@ async def _end_of(request: Request, app: App, tenant: Tenant, id: str, wait: flo
                 rest = deadline - time.monotonic()
                 if rest <= 0:
                     return
+                if await request.is_disconnected():
+                    raise ClientDisconnect
                 with suppress(TimeoutError):
                     await asyncio.wait_for(told.wait(), min(rest, LOOK.total_seconds()))
                 told.clear()

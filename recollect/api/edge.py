@@ -66,7 +66,7 @@ GUESSES = Limit(20)
 PUSHES = Limit(3_000)
 """Pushes that nothing proves, and users who come back, from one address. A provider's own are not
 counted: others may push from its addresses, or through the proxy that all pushes come by."""
-PIECE = 256 * 1024
+PIECE = 64 * 1024
 """Bytes of an answer that are handed to the connection at once. It gets the next ones when these
 are read: what nobody reads does not pile up there, and an answer counts until it is read."""
 PROVING = 8

@@ -7,6 +7,7 @@ Who does not read what is sent is cut off.
 
 import asyncio
 import resource
+import socket
 from collections import defaultdict
 from typing import Any
 
@@ -25,9 +26,13 @@ long the rest of a body comes in after it was refused."""
 IDLE = 75
 """Seconds that a connection is kept for the next request: longer than clients and proxies keep it
 (up to a minute), so that none sends a request into one that we close."""
-READ_WITHIN = 30.0
-"""Seconds within which what waits to be read is read: a piece of an answer (`edge.PIECE`), or the
-rest when the connection is about to end."""
+READ_WITHIN = 180.0
+"""Seconds within which some of what waits to be read is read. Of who takes a kilobyte a second out
+of a full buffer, we hear every two minutes only."""
+UNSENT = 64 * 1024
+"""Bytes that the system takes from us beyond those under way. Left to itself it takes megabytes,
+and asks for more only once a third of them is read: so long that a slow reader seems to read
+nothing."""
 WAITING = 512
 """Connections that wait for a head, in all."""
 WAITING_HERE = 128
@@ -106,6 +111,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        line: socket.socket = transport.get_extra_info("socket")
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         self.address = edge.address_of(self.client)
         if len(self.connections) > CROWD.most and not CROWD.make_room(self.loop.time()):
             self._refuse(503, "too many connections; try again in a moment")
@@ -244,7 +251,15 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _must_be_read(self) -> None:
         if self._reading is None:
-            self._reading = self.loop.call_later(READ_WITHIN, self.transport.abort)
+            left = self.transport.get_write_buffer_size()
+            self._reading = self.loop.call_later(READ_WITHIN, self._reads_on, left)
+
+    def _reads_on(self, before: int) -> None:
+        self._reading = None
+        if self.transport.get_write_buffer_size() < before:
+            self._must_be_read()
+        else:
+            self.transport.abort()
 
     def _is_read(self) -> None:
         if self._reading is not None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import IO, Annotated, Any, Self, cast
+from typing import IO, Annotated, Any, NoReturn, Self, cast
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -121,6 +121,16 @@ class DocumentRow:
     @property
     def finished(self) -> bool:
         return self.status in ("done", "failed")
+
+
+class _Answer(dict[str, Any]):
+    """An object that came from the service."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise SetupError(
+            f"the answer of the service lacks {name!r}: it is another version of Recollect than"
+            " this one, or something else; is its address right?"
+        )
 
 
 _EVENT = re.compile(rb"event: (?P<name>\w+)\ndata: (?P<data>[^\n]*)")
@@ -257,7 +267,7 @@ class Service:
         if answer.status == 204:
             return {}
         try:
-            body = json.loads(answer.data)
+            body = json.loads(answer.data, object_hook=_Answer)
         except ValueError:
             body = None
         good = 200 <= answer.status < 300

@@ -1,6 +1,7 @@
 """`recollect edit`: a document's title, tags, metadata and content."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -8,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from recollect.cli import _complete
-from recollect.cli._add_sources import metadata
+from recollect.cli._add_sources import LARGEST, TOO_LARGE, metadata
 from recollect.cli.client import ApiKey, AsJson, Url, open_service
 from recollect.cli.output import echo_json, fail
 
@@ -71,7 +72,10 @@ def edit(
 
 def _read(name: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            fail(f"{name} is {TOO_LARGE}", code=2)
         return data.decode("utf-8-sig")
     except OSError as error:
         fail(f"{name} cannot be read: {error.strerror}", code=2)

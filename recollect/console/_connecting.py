@@ -127,12 +127,17 @@ def _edit(
     request: Request, app: App, key: Key, tenant: Tenant, id: str, form: Mapping[str, str]
 ) -> Response:
     found = connection_of(app, tenant, id)
+
+    def judge(now: Connection) -> None:
+        _room.check_stamp(form.get("before"), _stamped(now))
+
     try:
-        _room.check_stamp(form.get("before"), _stamped(found))
+        judge(found)
         changed = _difference(tenant, found, form)
         if changed != ConnectionChanges():
-            connect.change(app, tenant, found, changed)
+            connect.change(app, tenant, found, changed, judge=judge)
     except RequestError as error:
+        found = connection_of(app, tenant, id)
         connector = connectors.get(found.provider)
         return _form(request, app, key, tenant, connector, found, form, error)
     done = "same" if changed == ConnectionChanges() else "changed"

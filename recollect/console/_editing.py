@@ -66,10 +66,15 @@ def _edit(
             raise
         gone = NotFoundError(error.message, GONE)
         return adding_page(request, app, tenant, typed, [("", gone)], [])
-    try:
-        if opened != version(document):
+
+    def judge(now: Document) -> None:
+        if opened != version(now):
             raise ConflictError("Conflict", CHANGED)
-        intake.change(app, tenant, document.id, _change(app, tenant, document, typed))
+
+    try:
+        judge(document)
+        change = _change(app, tenant, document, typed)
+        intake.change(app, tenant, document.id, change, judge=judge)
     except RequestError as error:
         return _form(request, app, tenant, document, typed, error, opened)
     return RedirectResponse(f"{DOCUMENTS}/{document.id}?done=edit", 303)

@@ -76,17 +76,20 @@ async def change(
 
 
 def _save(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -> Response:
+    refused = None
     with app.db.begin() as tx:
-        before = settings.read(tx, tenant.id)
-    wanted = _typed(form, before)
-    differing = {name: value for name, value in wanted.items() if value != before[name]}
-    try:
-        _check(wanted)
-        _room.check_stamp(form.get("before"), _stamped(before))
-    except RequestError as error:
-        return _page(request, app, tenant, wanted, before, error=error)
-    with app.db.begin() as tx:
-        settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
+        before = settings.read(tx, tenant.id, lock=True)
+        wanted = _typed(form, before)
+        differing = {name: value for name, value in wanted.items() if value != before[name]}
+        try:
+            _check(wanted)
+            _room.check_stamp(form.get("before"), _stamped(before))
+        except RequestError as error:
+            refused = error
+        else:
+            settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
+    if refused is not None:
+        return _page(request, app, tenant, wanted, before, error=refused)
     return RedirectResponse(f"{FILTERS}?done=saved", 303)
 
 

@@ -58,12 +58,17 @@ def _pick(request: Request, app: App, tenant: Tenant, id: str, form: FormData) -
     turn = form.get("page")
     if isinstance(turn, str):
         return _picking(request, app, found, ticked, _number(turn), None, opened)
+
+    def judge(now: Connection) -> None:
+        _room.check_stamp(opened, picked(now))
+
     try:
-        _room.check_stamp(opened, picked(found))
+        judge(found)
         if not ticked:
             raise BadRequestError("Pick at least one; to end all of it, delete the connection.")
-        connect.pick(app, tenant, found, ticked)
+        connect.pick(app, tenant, found, ticked, judge=judge)
     except (BadRequestError, ConflictError) as error:
+        found = connection_of(app, tenant, id)
         return _picking(request, app, found, ticked, _number(form.get("at")), error)
     return RedirectResponse(f"{CONNECTIONS}/{found.id}?done=picked", 303)
 

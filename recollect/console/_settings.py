@@ -47,19 +47,22 @@ async def change(request: Request, tenant: Admin, app: CurrentApp) -> Response:
 
 
 def _change(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -> Response:
+    refused = None
     with app.db.begin() as tx:
-        before = settings.masked(settings.read(tx, tenant.id))
-    wanted = _typed(form, before)
-    differing = {name: value for name, value in wanted.items() if value != before[name]}
-    try:
-        _check(wanted)
-        _room.check_stamp(form.get("before"), _stamped(before))
-    except RequestError as error:
-        return _page(request, app, tenant, {**before, **wanted}, before, error=error)
-    with app.db.begin() as tx:
-        settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
-        if "keepVersions" in differing:
-            documents.limit(tx, tenant.id, differing["keepVersions"] or 0)
+        before = settings.masked(settings.read(tx, tenant.id, lock=True))
+        wanted = _typed(form, before)
+        differing = {name: value for name, value in wanted.items() if value != before[name]}
+        try:
+            _check(wanted)
+            _room.check_stamp(form.get("before"), _stamped(before))
+        except RequestError as error:
+            refused = error
+        else:
+            settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
+            if "keepVersions" in differing:
+                documents.limit(tx, tenant.id, differing["keepVersions"] or 0)
+    if refused is not None:
+        return _page(request, app, tenant, {**before, **wanted}, before, error=refused)
     return RedirectResponse(f"{SETTINGS}?done=saved", 303)
 
 

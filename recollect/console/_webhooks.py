@@ -22,7 +22,7 @@ from recollect.console._room import (
     near,
     page,
 )
-from recollect.errors import BadRequestError, RequestError
+from recollect.errors import BadRequestError, NotFoundError, RequestError
 from recollect.events import endpoints, outbox, targets
 from recollect.events.targets import EVENTS, WebhookTarget
 from recollect.model import Tenant
@@ -162,14 +162,19 @@ def edit(
     before: Annotated[str | None, Form()] = None,
 ) -> Response:
     typed = {"url": url, "events": event or [], "tags": tags, "description": description}
-    with app.db.begin() as tx:
-        found = targets.get(tx, tenant, id)
+
+    def judge(now: WebhookTarget) -> None:
+        _room.check_stamp(before, _stored(now))
+
     try:
-        _room.check_stamp(before, _stored(found))
-        endpoints.change(app, tenant, found.id, **_checked(typed))
+        endpoints.change(app, tenant, id, **_checked(typed), judge=judge)
+    except NotFoundError:
+        raise
     except RequestError as error:
+        with app.db.begin() as tx:
+            found = targets.get(tx, tenant, id)
         return _edit_page(request, app, tenant, found, typed, error)
-    return RedirectResponse(f"{WEBHOOKS}/{found.id}?done=changed", 303)
+    return RedirectResponse(f"{WEBHOOKS}/{id}?done=changed", 303)
 
 
 @rooms.get(WEBHOOKS + "/{id}/delete")

@@ -1,6 +1,6 @@
 """Making and changing endpoints of webhooks: the rules that the API and the console share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from recollect import encryption
 from recollect.app import App, secret_keys
@@ -54,15 +54,19 @@ def change(
     description: str | None = None,
     disabled: bool | None = None,
     rotate: bool = False,
+    judge: Callable[[WebhookTarget], object] | None = None,
 ) -> tuple[WebhookTarget, str | None]:
     """Arguments left out change nothing. `rotate`: also a new secret, which is shown this once;
-    `tags` as `reach`, so that none means all that the key may touch.
+    `tags` as `reach`, so that none means all that the key may touch. `judge` raises where what is
+    there, and nobody else changes any more, is not what was to be changed.
 
     Raises NotFoundError, and what `create` raises.
     """
     secret = signing.new_secret() if rotate else None
     with app.db.begin() as tx:
-        found = targets.get(tx, tenant, id)
+        found = targets.get(tx, tenant, id, lock=True)
+        if judge is not None:
+            judge(found)
         sealed = None
         if secret is not None:
             sealed = encryption.seal(secret_keys(app.config), secret, place=signing.place(found.id))

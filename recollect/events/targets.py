@@ -114,10 +114,15 @@ def create(
     return get(tx, tenant, id)
 
 
-def get(tx: Tx, tenant: Tenant, id: str) -> WebhookTarget:
+def get(tx: Tx, tenant: Tenant, id: str, *, lock: bool = False) -> WebhookTarget:
     """Raises NotFoundError."""
     row = tx.execute(
-        "select " + _COLUMNS + " from endpoints e where " + REACH + " and e.id = %(id)s",
+        "select "
+        + _COLUMNS
+        + " from endpoints e where "
+        + REACH
+        + " and e.id = %(id)s"
+        + (" for update of e" if lock else ""),
         {**tenancy.bounds(tenant), "id": id},
     ).fetchone()
     if row is None:

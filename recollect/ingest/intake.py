@@ -3,7 +3,7 @@
 import hashlib
 import json
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -210,12 +210,21 @@ def _put(
 
 
 def change(
-    app: App, tenant: Tenant, id: str, change: DocumentChange, entity_context: str | None = None
+    app: App,
+    tenant: Tenant,
+    id: str,
+    change: DocumentChange,
+    entity_context: str | None = None,
+    *,
+    judge: Callable[[Document], object] | None = None,
 ) -> Document:
     """Change a document, and the context of its tags that the tenant may touch; as
-    `documents.update`."""
+    `documents.update`. `judge` raises where the document, which nobody else changes any more, is
+    not the one that was to be changed."""
 
     def write(tx: Tx) -> Document:
+        if judge is not None:
+            judge(documents.get(tx, tenant, id, lock=True))
         document = documents.update(tx, tenant, id, change)
         if change.tags or entity_context is not None:
             tags.ensure(tx, tenant.id, document.container_tags, entity_context)

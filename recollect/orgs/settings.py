@@ -39,9 +39,16 @@ CREDENTIAL_LENGTH = 1_000
 """characters of a client's id or secret"""
 
 
-def read(tx: Tx, org: OrgId) -> dict[str, Any]:
-    """All settings, those that nobody set with their defaults; secrets are sealed."""
-    row = tx.execute("select data from settings where org_id = %s", (org,)).fetchone()
+def read(tx: Tx, org: OrgId, *, lock: bool = False) -> dict[str, Any]:
+    """All settings, those that nobody set with their defaults; secrets are sealed. With `lock`,
+    nobody else changes them until the transaction ends."""
+    if lock:
+        tx.execute(
+            "insert into settings (org_id, data) values (%s, '{}') on conflict do nothing", (org,)
+        )
+    row = tx.execute(
+        "select data from settings where org_id = %s" + (" for update" if lock else ""), (org,)
+    ).fetchone()
     return {**DEFAULTS, **(row["data"] if row else {})}
 
 

@@ -1,6 +1,6 @@
 """Making, authorizing and changing connections: the rules that the API and the console share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,6 +31,8 @@ PAGE = 100
 """resources that a provider is asked for at once"""
 PICKED = "resources"
 """Key of the metadata under which connectors keep what was picked."""
+Judge = Callable[[Connection], object]
+"""Raises where a connection, which nobody else changes any more, is not what was to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,14 @@ def unsaved(
     return made, secrets
 
 
-def change(app: App, tenant: Tenant, found: Connection, changed: ConnectionChanges) -> Connection:
+def change(
+    app: App,
+    tenant: Tenant,
+    found: Connection,
+    changed: ConnectionChanges,
+    *,
+    judge: Judge | None = None,
+) -> Connection:
     """Change it, and have a sync make it so. Secrets and what was picked stay unless they are
     given again, since they cannot be sent back. Raises BadRequestError, NotFoundError."""
     while True:
@@ -160,6 +169,8 @@ def change(app: App, tenant: Tenant, found: Connection, changed: ConnectionChang
         wanted = _wanted(app, found, changed)
         with app.db.begin() as tx:
             now = connections.get(tx, tenant, found.id, lock=True)
+            if judge is not None:
+                judge(now)
             held = connections.sealed(tx, found.id).secrets
             if wanted.metadata is not None and (now.metadata, held) != (found.metadata, secrets):
                 continue  # another change came between: what is kept is kept of that one
@@ -271,13 +282,20 @@ def resources(
 
 
 def pick(
-    app: App, tenant: Tenant, connection: Connection, picked: Sequence[Mapping[str, Any]]
+    app: App,
+    tenant: Tenant,
+    connection: Connection,
+    picked: Sequence[Mapping[str, Any]],
+    *,
+    judge: Judge | None = None,
 ) -> bool:
     """They replace what was picked before; a sync follows. Whether the provider will be asked to
     push their changes. Raises as `resources`."""
     connector = _picking(connection)
     with app.db.begin() as tx:
         now = connections.get(tx, tenant, connection.id, lock=True)
+        if judge is not None:
+            judge(now)
         wanted = ConnectionChange(metadata=connector.configure(now.metadata, picked))
         now = connections.update(tx, tenant, connection.id, wanted)
     if connector.push_url(app.config, "") is None:

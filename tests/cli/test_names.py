@@ -16,6 +16,7 @@ from typer.main import get_group
 from typer.testing import CliRunner
 
 from recollect.cli import COMMANDS, _lazy, app, output
+from recollect.cli._add_sources import LARGEST
 from recollect.db.embedded import Embedded
 from tests.conftest import Service, eventually
 from tests.e2e.shell import Shell, Starter
@@ -202,6 +203,10 @@ def test_a_document_is_edited_and_its_tags_are_listed(run: Shell, service: Servi
     assert (shown()["title"], shown()["content"]) == ("Of owls", "Owls hoot.")
     assert run("edit", id).code == 2
     assert run("edit", id, "--content", "nosuch.txt").code == 2
+    with (run.folder / "large.txt").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    large = run("edit", id, "--content", "large.txt")
+    assert (large.code, large.err) == (2, "error: large.txt is larger than 50 MB\n")
     assert run("edit", "nosuch", "--tag", "x").code == 1
 
 

@@ -1,6 +1,7 @@
 """Forms of the console in two tabs, of a provider that is away, and with the wrong field named."""
 
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from recollect.app import App
 from recollect.connectors.github import MOST_REPOSITORIES
 from recollect.console import _picking
 from recollect.model import Connection, Org, Tenant
+from tests.conftest import eventually
 from tests.console.test_console import add, body, console_site, new_key, one, tree
 from tests.console.test_console_connections import (
     ROOMS,
@@ -23,6 +25,7 @@ from tests.console.test_console_connections import (
     make,
     me,
 )
+from tests.contract.test_oauth_attacks import blocked
 from tests.fakes.cabinet import Cabinet
 from tests.fakes.github import FakeGithub
 
@@ -98,6 +101,39 @@ def test_what_another_tab_saved_is_not_overwritten_unasked(
     assert kept[name] == "theirs"
     assert again.status_code == 303
     assert fields(me.get(opened), selector)[name] == "mine"
+
+
+def of_document(me: httpx.Client, app: App, tenant: Tenant) -> tuple[str, str, str]:
+    made = add(app, tenant, "a text")
+    return f"/console/documents/{made.id}/edit", "content", f"/console/documents/{made.id}/edit"
+
+
+@pytest.mark.parametrize(
+    "form_of", [of_settings, of_filters, of_tag, of_webhook, of_connection, of_document]
+)
+def test_of_two_tabs_that_save_at_the_same_moment_one_is_told(
+    browse: Callable[..., httpx.Client],
+    app: App,
+    tenant: Tenant,
+    key: str,
+    form_of: Callable[..., tuple[str, str, str]],
+):
+    one_tab, other = browse(key), browse(key)
+    opened, name, target = form_of(one_tab, app, tenant)
+    form = fields(one_tab.get(opened), f"form[action^='{target}']:has([name='{name}'])")
+
+    def save(tab: httpx.Client, said: str) -> int:
+        return tab.post(target, data={**form, name: said}).status_code
+
+    with ThreadPoolExecutor(2) as pool:
+        with app.db.begin() as tx:
+            # Forms are still read, and nothing is locked or written before both have been.
+            tx.execute(
+                "lock table documents, settings, tags, endpoints, connections in exclusive mode"
+            )
+            saved = [pool.submit(save, one_tab, "mine"), pool.submit(save, other, "theirs")]
+            eventually(lambda: blocked(app.db) == len(saved))
+        assert sorted(one.result() for one in saved) == [303, 409]
 
 
 # --- picking -----------------------------------------------------------------------------------

@@ -464,6 +464,28 @@ class TestConversations:
         assert joined(talk, sent) == [*talk, "user: news"]
         assert joined(joined(talk, sent), sent) == [*talk, "user: news"]
 
+    def test_instructions_that_differ_each_time_double_nothing(
+        self, client: httpx.Client, app: App
+    ):
+        """An agent that tells the model the time sent all of it into the document each time."""
+        said = [user("Hi"), assistant("Hello"), user("What do herons eat?"), assistant("Fish.")]
+        for count in range(1, 5):
+            say(client, {"role": "system", "content": f"It is {count}:00."}, *said[:count])
+        say(client, {"role": "system", "content": "It is 5:00."}, *said[2:], user("And owls?"))
+        drain(app)
+
+        assert get(client, "talk%2F1")["content"] == (
+            "system: It is 5:00.\n\nuser: Hi\n\nassistant: Hello\n\nuser: What do herons eat?"
+            "\n\nassistant: Fish.\n\nuser: And owls?"
+        )
+
+    def test_other_instructions_before_another_talk_come_after_it(self):
+        talk = ["system: Be kind.", "user: a", "assistant: b", "user: c"]
+        other = ["system: Be brief.", "user: d", "assistant: e"]
+
+        assert joined(talk, other) == [*talk, *other]
+        assert joined(talk, other[:1]) == [*talk, *other[:1]]
+
     @given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=9), st.data())
     def test_a_conversation_is_never_replaced_by_a_part_of_it(
         self, words: list[str], data: st.DataObject

@@ -116,11 +116,11 @@ def test_a_head_in_one_piece_is_bounded_too(live_url: str):
         assert rest(line).startswith(b"HTTP/1.1 200 ")
 
 
-def unread(url: str, path: str, *, head: bytes = b"") -> socket.socket:
-    """A connection that has asked and takes as little as a socket can."""
+def unread(url: str, path: str, *, head: bytes = b"", room: int = 4096) -> socket.socket:
+    """A connection that has asked and takes no more than there is room for."""
     place = urlsplit(url)
     line = socket.socket()
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     line.settimeout(60)
     line.connect((place.hostname or "", place.port or 0))
     line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + head + b"\r\n")
@@ -146,7 +146,23 @@ def test_who_does_not_read_an_answer_loses_it_and_its_place(
         monkeypatch.undo()
         assert client.get(path).content == data
         for line in lines:
-            assert len(rest(line)) < len(data)
+            assert len(rest(line)) < 1_000_000 < len(data)
+
+
+def test_who_reads_slowly_gets_all_of_an_answer(
+    client: httpx.Client, live_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """What the system would hold for it takes longer to read than some may take."""
+    monkeypatch.setattr(_wire, "READ_WITHIN", 0.5)
+    data = b"heron " * 2_000_000
+    id = upload(client, "heron.txt", data).json()["id"]
+    path = client.get(f"/v3/documents/{id}/file-url").json()["url"].removeprefix(live_url)
+    with unread(live_url, path, head=b"Connection: close\r\n", room=65_536) as line:
+        got = b""
+        for _ in range(40):
+            got += line.recv(32_768)
+            select([], [], [], 0.05)
+        assert (got + rest(line)).endswith(data)
 
 
 def others_of_this_process() -> set[tuple[str, int]]:

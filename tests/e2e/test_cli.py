@@ -992,3 +992,17 @@ def test_another_service_at_the_address_is_told_from_ours() -> None:
         pytest.raises(RequestError, match="the query: missing"),
     ):
         Client(url, "k").get("/x")
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["status"], ["show", "a"], ["search", "x"], ["tags"]]
+)
+def test_a_service_of_another_version_is_named_where_its_answer_lacks_something(
+    command: list[str],
+) -> None:
+    lacking = (200, b'{"memories": [{"id": "a"}], "pagination": {"totalItems": 1}}')
+    with answering(*[lacking] * 3) as url:
+        ended = CliRunner().invoke(commands, [*command, "--url", url, "--key", "k"])
+
+    assert isinstance(ended.exception, SetupError)
+    assert "another version of Recollect" in str(ended.exception)

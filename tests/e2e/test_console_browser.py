@@ -427,6 +427,23 @@ def test_the_ids_of_keys_stand_in_one_line_on_a_telephone(room: Tab, site: str):
     assert set(lines) == {1}
 
 
+def test_the_page_of_keys_fits_the_smallest_telephone(
+    room: Tab, site: str, app: App, tenant: Tenant
+):
+    """As wide as a page that is shown four times as large, too."""
+    with app.db.begin() as tx:
+        orgs.create_key(tx, tenant.id, name="unbroken" * 10)
+    assert misfits(room, f"{site}/console/keys", 320) == []
+
+
+def test_a_mark_in_a_link_can_be_read(room: Tab, site: str, app: App, tenant: Tenant):
+    add(app, tenant, "# A heron\n\nIt wades.")
+    drain(app)
+    room.open(f"{site}/console/search?q=heron")
+    assert room.js("document.querySelectorAll('a mark').length") > 0
+    assert misfits(room, f"{site}/console/search?q=heron", 320) == []
+
+
 def test_everything_can_be_reached_by_keyboard_and_has_a_name(
     room: Tab, site: str, furnished: list[str]
 ):
