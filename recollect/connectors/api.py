@@ -34,6 +34,12 @@ PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
 )
+ERROR = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*<(?:\w+:)?error[\s>]|"
+    rb"\{\s*(?:\}\s*$|\"(?:error|errors|message)\"\s*:))",
+    re.IGNORECASE,
+)
+"""of an answer that holds an error or nothing, in XML or JSON"""
 RATE_LIMITED = "rate_limited"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
@@ -217,15 +223,27 @@ def led_away(base_url: str, answer: EndpointAnswer, *, within: bool = True) -> T
     )
 
 
-def refuse_page(data: bytes) -> None:
-    """Raises Transient for a web page that nothing proves to be what was asked for: something on
-    the way, or where a redirect led, wants a person to sign in."""
+def refuse_stand_in(data: bytes) -> None:
+    """Raises Transient for what nothing proves to be the content that was asked for, and what is
+    likely none: a web page, since something on the way, or where a redirect led, wants a person to
+    sign in; an error, or nothing at all, with a status that says that all is well."""
     if PAGE.match(data):
         raise Transient(
             "a web page came in place of the content, as a proxy or a network sends it that wants"
             " someone to sign in; let this machine reach the provider without that",
             code=PROVIDER_UNAVAILABLE,
         )
+    if not data.strip() or ERROR.match(data):
+        raise Transient(
+            "an error or nothing came in place of the content", code=PROVIDER_UNAVAILABLE
+        )
+
+
+def other_content() -> Transient:
+    """What was read is neither what was listed nor what the provider tells of it by now."""
+    return Transient(
+        "what came is not the content of which the provider tells", code=PROVIDER_UNAVAILABLE
+    )
 
 
 def as_json(answer: EndpointAnswer) -> Any:
@@ -264,6 +282,7 @@ __all__ = [
     "behind",
     "field_of",
     "led_away",
-    "refuse_page",
+    "other_content",
+    "refuse_stand_in",
     "rest",
 ]

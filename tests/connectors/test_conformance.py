@@ -887,13 +887,32 @@ SIGN_IN = b"""\r\n<!-- All rights reserved. -->
 <!DOCTYPE html><html><title>Sign in</title><body>Whoever you are, sign in to the hotel."""
 
 
+STAND_INS: dict[str, tuple[int, str, bytes]] = {
+    "page": (200, "text/html; charset=utf-8", SIGN_IN),
+    "error": (200, "application/json", b'{"error": {"message": "The hotel is full."}}'),
+    "object": (200, "application/json", b"{}"),
+    "xml": (200, "application/xml", b'<?xml version="1.0"?>\n<Error><Code>hotel</Code></Error>'),
+    "nothing": (200, "text/plain", b""),
+    "204": (204, "text/plain", b""),
+}
+
+
 @every("world", conforming("page"), indirect=True)
-def test_17_a_page_in_place_of_content_is_never_taken(world: World) -> None:
+@every(
+    "came",
+    [
+        "page",
+        "error",
+        *(pytest.param(o, marks=pytest.mark.slow) for o in ("object", "xml", "nothing", "204")),
+    ],
+)
+def test_17_what_comes_in_place_of_content_is_never_taken(world: World, came: str) -> None:
     world.connect()
     world.due()
     syncs.drain(world.app)
-    page = {"Content-Type": "text/html; charset=utf-8"}
-    world.peer.proxy.on(".", status=200, headers=page, body=SIGN_IN, times=None)
+    status, mime, body = STAND_INS[came]
+    headers = {"Content-Type": mime}
+    world.peer.proxy.on(".", status=status, headers=headers, body=body, times=None)
     drain(world.app)
     waiting = {document["status"] for document in world.documents().values()}
     taken = world.finds("hotel")

@@ -1291,6 +1291,21 @@ def test_a_page_is_taken_only_for_a_file_that_is_one(drive: FakeDrive, connect: 
         assert read(source, hidden[0]).data == b"%PDF-1.7"
 
 
+def test_what_comes_is_what_is_listed_or_is_read_again(drive: FakeDrive, connect: Connect):  # [17]
+    file = drive.file("log.txt", b"hello world")
+    with Proxy(drive.url) as proxy:
+        source = connect(proxy.url)
+        sync(source)
+
+        proxy.on(CONTENT, alter=lambda body: body[:5])
+        with pytest.raises(Transient, match="not the content of which the provider") as caught:
+            read(source, file)
+        assert caught.value.code == "provider_unavailable"
+        assert read(source, file).data == b"hello world"
+        drive.edit(file, b"hello world, and one line more")
+        assert read(source, file).data == b"hello world, and one line more"
+
+
 def test_a_file_that_is_emptied_is_no_document_until_it_has_content(
     drive: FakeDrive, connect: Connect
 ):
