@@ -250,7 +250,7 @@ def test_what_comes_is_what_is_listed_or_is_read_again(
     assert read(source, "log.txt").data == b"hello world, and one line more"
     who_reads = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
     key, secret = amazon.user(f"reads-{bucket}", who_reads)
-    source.metadata |= {"accessKeyId": key, "secretAccessKey": secret}
+    source.metadata = {**source.metadata, "accessKeyId": key, "secretAccessKey": secret}
     assert read(source, "log.txt").data == b"hello world, and one line more"
 
 
