@@ -240,9 +240,9 @@ def refuse_stand_in(data: bytes) -> None:
 
 
 def other_content() -> Transient:
-    """What was read is neither what was listed nor what the provider tells of it by now."""
+    """What was read is neither what was listed nor what the provider says of it by now."""
     return Transient(
-        "what came is not the content of which the provider tells", code=PROVIDER_UNAVAILABLE
+        "what came is not the content that the provider lists", code=PROVIDER_UNAVAILABLE
     )
 
 

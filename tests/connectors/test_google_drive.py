@@ -1298,7 +1298,7 @@ def test_what_comes_is_what_is_listed_or_is_read_again(drive: FakeDrive, connect
         sync(source)
 
         proxy.on(CONTENT, alter=lambda body: body[:5])
-        with pytest.raises(Transient, match="not the content of which the provider") as caught:
+        with pytest.raises(Transient, match="not the content that the provider lists") as caught:
             read(source, file)
         assert caught.value.code == "provider_unavailable"
         assert read(source, file).data == b"hello world"

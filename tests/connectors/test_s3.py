@@ -242,7 +242,7 @@ def test_what_comes_is_what_is_listed_or_is_read_again(
     source.sync()
 
     proxy.on("/log.txt$", status=200, headers={"ETag": '"other"'}, body=b"hello")
-    with pytest.raises(Transient, match="not the content of which the provider tells") as caught:
+    with pytest.raises(Transient, match="not the content that the provider lists") as caught:
         read(source, "log.txt")
     assert caught.value.code == "provider_unavailable"
     assert read(source, "log.txt").data == b"hello world"

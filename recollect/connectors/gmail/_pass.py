@@ -115,9 +115,9 @@ class Pass:
         self._names: Mapping[str, str] | None = None
         self._patience = Patience(lambda: self._api.get(path_of("profile")))
         self._left: set[str] = set()
-        """threads of which the history tells that mails were deleted or put away"""
+        """threads of which the history says that mails were deleted or put away"""
         self._missed = False
-        """whether one was not found, of which nothing else tells that it is gone"""
+        """whether one was not found, of which nothing else says that it is gone"""
 
     def run(self) -> Iterator[Change]:
         try:

@@ -336,7 +336,7 @@ def sign(settings: Settings, host: str, path: str, query: str, at: datetime) -> 
 
 
 def _is_of(version: str, answer: EndpointAnswer) -> bool:
-    """Whether it is what has this version, going by ETag or, where that tells nothing, by size:
+    """Whether it is what has this version, going by ETag or, where there is no other, by size:
     what is stored compressed is read otherwise, and few services tell other ETags."""
     etag, _, size = version.rpartition("-")
     told = answer.headers.get("etag", "").removeprefix("W/").strip('"')
