@@ -411,6 +411,21 @@ def test_30_what_two_selections_lack_is_gone_only_after_a_second_look_at_one(wor
     assert world.documents() == {}
 
 
+@every("world", ["s3"], indirect=True)  # the one whose secrets decide what is there
+def test_30_what_another_key_lacked_is_gone_only_after_a_second_look(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.hide()
+    world.sync()
+    select(world, {**world.peer.metadata(), "accessKeyId": "AKIAANOTHER"})
+    select(world, world.peer.metadata())
+    after_change = set(world.documents())
+    select(world, world.peer.metadata())
+
+    assert after_change == {"n0", "n1", "n2"}
+    assert world.documents() == {}
+
+
 @every("world", MISTYPED, indirect=True)
 @every("kept_out_by", ["limit", "filter"])
 def test_30_what_was_kept_out_of_an_old_selection_stays_out(world: World, kept_out_by: str) -> None:

@@ -336,8 +336,8 @@ def sign(settings: Settings, host: str, path: str, query: str, at: datetime) -> 
 
 
 def _is_of(version: str, answer: EndpointAnswer) -> bool:
-    """Whether it is what has this version, going by ETag or, where there is no other, by size:
-    what is stored compressed is read otherwise, and few services tell other ETags."""
+    """Whether it has this version: by its ETag, since what is stored compressed has another size
+    here, or by its size, since some services give another ETag with the content."""
     etag, _, size = version.rpartition("-")
     told = answer.headers.get("etag", "").removeprefix("W/").strip('"')
     return told == etag or str(len(answer.data)) == size
