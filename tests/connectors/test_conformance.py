@@ -723,6 +723,19 @@ def test_5_restore(world: World) -> None:
     assert world.finds("zebra1")
 
 
+@every("world", ["cabinet", "folder", "google-drive", "s3"], indirect=True)
+def test_4_a_name_that_turns_the_writing_round_changes_nothing_twice(world: World) -> None:
+    world.peer.put("\u202efdp", "The walrus has a strange name.")
+    world.connect()
+    world.sync()
+    [listed] = [one for one in world.documents().values() if "fdp" in one["title"]]
+    world.again()
+    world.sync()
+
+    assert listed["title"].startswith("fdp")
+    assert world.run()["changed"] == 0
+
+
 @every("world", conforming("rename"), indirect=True)
 def test_6_rename_keeps_the_document_and_embeds_nothing(world: World) -> None:
     world.connect()
