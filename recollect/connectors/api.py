@@ -41,6 +41,7 @@ ERROR = re.compile(
 )
 """of an answer that holds an error or nothing, in XML or JSON"""
 RATE_LIMITED = "rate_limited"
+TOO_MANY = "the provider asks to wait, because it got too many requests"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
 
@@ -143,7 +144,8 @@ class Api:
         asked = None if error.after is None else error.after.total_seconds()
         wait = asked if asked is not None else rest(attempt)
         if not again or attempt == TRIES or wait > LONGEST_PAUSE:
-            raise Transient(str(error), code=code, after=error.after) from error
+            told = TOO_MANY if error.code == "http_429" else str(error)
+            raise Transient(told, code=code, after=error.after) from error
         self._pause(wait)
 
     def _within(self, path: str) -> str:
