@@ -790,7 +790,7 @@ def test_14_a_long_limit_parks_the_connection(world: World) -> None:
     shown = world.connection()
     assert shown["state"] == "ready"
     assert shown["lastSyncRun"]["errorCode"] == "rate_limited"
-    assert "answered" not in shown["error"], "a sentence for people, not what the provider sent"
+    assert "on purpose" not in shown["error"], "a sentence for people, not what was sent"
     due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
     assert timedelta(minutes=5) < due < timedelta(minutes=70)
     world.proxy_is_quiet_while(lambda: syncs.drain(world.app))
