@@ -19,6 +19,8 @@ MetadataValue = str | float | bool
 """int counts as float, as in JSON."""
 Metadata = Mapping[str, MetadataValue]
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Signs for the direction of writing: a title would also turn round what is shown after it."""
 _NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 """codecs of Python in which nobody writes texts, some of which take very long"""
 _Anything = TypeVar("_Anything")

@@ -36,7 +36,14 @@ PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
 )
+ERROR = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*<(?:\w+:)?error[\s>]|"
+    rb"\{\s*(?:\}\s*$|\"(?:error|errors|message)\"\s*:))",
+    re.IGNORECASE,
+)
+"""of an answer that holds an error or nothing, in XML or JSON"""
 RATE_LIMITED = "rate_limited"
+TOO_MANY = "the provider asks to wait, because it got too many requests"
 PROVIDER_UNAVAILABLE = "provider_unavailable"
 
 
@@ -139,7 +146,8 @@ class Api:
         asked = None if error.after is None else error.after.total_seconds()
         wait = asked if asked is not None else rest(attempt)
         if not again or attempt == TRIES or wait > LONGEST_PAUSE:
-            raise Transient(str(error), code=code, after=error.after) from error
+            told = TOO_MANY if error.code == "http_429" else str(error)
+            raise Transient(told, code=code, after=error.after) from error
         self._pause(wait)
 
     def _within(self, path: str) -> str:
@@ -257,15 +265,27 @@ def led_away(base_url: str, answer: EndpointAnswer, *, within: bool = True) -> T
     )
 
 
-def refuse_page(data: bytes) -> None:
-    """Raises Transient for a web page that nothing proves to be what was asked for: something on
-    the way, or where a redirect led, wants a person to sign in."""
+def refuse_stand_in(data: bytes) -> None:
+    """Raises Transient for what nothing proves to be the content that was asked for, and what is
+    likely none: a web page, since something on the way, or where a redirect led, wants a person to
+    sign in; an error, or nothing at all, with a status that says that all is well."""
     if PAGE.match(data):
         raise Transient(
             "a web page came in place of the content, as a proxy or a network sends it that wants"
             " someone to sign in; let this machine reach the provider without that",
             code=PROVIDER_UNAVAILABLE,
         )
+    if not data.strip() or ERROR.match(data):
+        raise Transient(
+            "an error or nothing came in place of the content", code=PROVIDER_UNAVAILABLE
+        )
+
+
+def other_content() -> Transient:
+    """What was read is neither what was listed nor what the provider says of it by now."""
+    return Transient(
+        "what came is not the content that the provider lists", code=PROVIDER_UNAVAILABLE
+    )
 
 
 def as_json(answer: EndpointAnswer) -> Any:
@@ -305,6 +325,7 @@ __all__ = [
     "behind",
     "field_of",
     "led_away",
-    "refuse_page",
+    "other_content",
+    "refuse_stand_in",
     "rest",
 ]

@@ -38,6 +38,7 @@ from recollect.index import terms
 from recollect.inference.speech import Heard, LocalEngine
 from recollect.ingest import chunk, positions, video_page
 from recollect.model import (
+    TURNING,
     Blob,
     Changed,
     Chunk,
@@ -65,8 +66,6 @@ LONG = 1_000_000
 TITLE_LENGTH = 80
 MARKS = " #\t>*-="
 LEADING = re.compile(r"\A(?:[\s>#]|[*=-]+(?=\s))*+")
-TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Signs for the direction of writing: a title would also turn round what is shown after it."""
 EMPHASIS = re.compile(r"(\*{1,3})([^*]++)\1")
 SIGNS = string.punctuation + string.whitespace
 FENCES = ("```", "~~~")

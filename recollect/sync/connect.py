@@ -183,10 +183,11 @@ def _wanted(app: App, found: Connection, changed: ConnectionChanges) -> Connecti
     connector = connectors.get(found.provider)
     shown, sealed = None, None
     if changed.metadata is not None:
-        names = stays(connector)
-        kept = {name: value for name, value in _known(app, found).items() if name in names}
+        names, known = stays(connector), _known(app, found)
+        kept = {name: value for name, value in known.items() if name in names}
         shown, secrets = _metadata(app, connector, {**kept, **changed.metadata})
-        sealed = seal_secrets(app, found.id, secrets)
+        if any(known.get(name) != value for name, value in secrets.items()):
+            sealed = seal_secrets(app, found.id, secrets)
     return ConnectionChange(changed.tags, changed.limit, shown, sealed, changed.paused)
 
 

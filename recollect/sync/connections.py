@@ -207,7 +207,7 @@ def update(tx: Tx, tenant: Tenant, id: str, change: ConnectionChange) -> Connect
         reach = [tag for tag in tenant.tags if reach is None or tag in reach]
     if reach is not None:
         reach = list(dict.fromkeys([*reach, *(change.tags or found.container_tags)]))
-    if change.metadata not in (None, found.metadata):
+    if change.metadata not in (None, found.metadata) or change.secrets is not None:
         _forget_missing(tx, found.id)
     if again and found.state is ConnectionState.SYNCING:
         _forget_run(tx, found.id)

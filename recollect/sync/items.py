@@ -23,7 +23,7 @@ from recollect.connectors.base import (
 from recollect.db import Tx
 from recollect.documents import Said
 from recollect.errors import NotFoundError
-from recollect.model import ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
+from recollect.model import TURNING, ConnectionId, DocumentId, Page, Remembered, SyncClaim, storable
 from recollect.sync import change_log
 from recollect.sync.change_log import What
 from recollect.sync.item_filter import FILTERED, UNDECIDED
@@ -349,6 +349,8 @@ def storable_change(change: Change) -> Change:
     if isinstance(clean, Item) and isinstance(change, Item) and clean.id != change.id:
         told = "its id contains characters that cannot be stored"
         return Verdict(clean.id, UNSUPPORTED, told, branch=clean.branch, title=clean.title)
+    if isinstance(clean, Item) and clean.title:
+        return replace(clean, title=TURNING.sub("", clean.title) or None)
     return clean
 
 

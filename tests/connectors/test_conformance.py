@@ -413,6 +413,21 @@ def test_30_what_two_selections_lack_is_gone_only_after_a_second_look_at_one(wor
     assert world.documents() == {}
 
 
+@every("world", ["s3"], indirect=True)  # the one whose secrets decide what is there
+def test_30_what_another_key_lacked_is_gone_only_after_a_second_look(world: World) -> None:
+    world.connect()
+    world.sync()
+    world.peer.hide()
+    world.sync()
+    select(world, {**world.peer.metadata(), "accessKeyId": "AKIAANOTHER"})
+    select(world, world.peer.metadata())
+    after_change = set(world.documents())
+    select(world, world.peer.metadata())
+
+    assert after_change == {"n0", "n1", "n2"}
+    assert world.documents() == {}
+
+
 @every("world", MISTYPED, indirect=True)
 @every("kept_out_by", ["limit", "filter"])
 def test_30_what_was_kept_out_of_an_old_selection_stays_out(world: World, kept_out_by: str) -> None:
@@ -710,6 +725,19 @@ def test_5_restore(world: World) -> None:
     assert world.finds("zebra1")
 
 
+@every("world", ["cabinet", "folder", "google-drive", "s3"], indirect=True)
+def test_4_a_name_that_turns_the_writing_round_changes_nothing_twice(world: World) -> None:
+    world.peer.put("\u202efdp", "The walrus has a strange name.")
+    world.connect()
+    world.sync()
+    [listed] = [one for one in world.documents().values() if "fdp" in one["title"]]
+    world.again()
+    world.sync()
+
+    assert listed["title"].startswith("fdp")
+    assert world.run()["changed"] == 0
+
+
 @every("world", conforming("rename"), indirect=True)
 def test_6_rename_keeps_the_document_and_embeds_nothing(world: World) -> None:
     world.connect()
@@ -764,6 +792,7 @@ def test_14_a_long_limit_parks_the_connection(world: World) -> None:
     shown = world.connection()
     assert shown["state"] == "ready"
     assert shown["lastSyncRun"]["errorCode"] == "rate_limited"
+    assert "on purpose" not in shown["error"], "a sentence for people, not what was sent"
     due = datetime.fromisoformat(shown["nextSyncAt"]) - datetime.now(UTC)
     assert timedelta(minutes=5) < due < timedelta(minutes=70)
     world.proxy_is_quiet_while(lambda: syncs.drain(world.app))
@@ -889,13 +918,32 @@ SIGN_IN = b"""\r\n<!-- All rights reserved. -->
 <!DOCTYPE html><html><title>Sign in</title><body>Whoever you are, sign in to the hotel."""
 
 
+STAND_INS: dict[str, tuple[int, str, bytes]] = {
+    "page": (200, "text/html; charset=utf-8", SIGN_IN),
+    "error": (200, "application/json", b'{"error": {"message": "The hotel is full."}}'),
+    "object": (200, "application/json", b"{}"),
+    "xml": (200, "application/xml", b'<?xml version="1.0"?>\n<Error><Code>hotel</Code></Error>'),
+    "nothing": (200, "text/plain", b""),
+    "204": (204, "text/plain", b""),
+}
+
+
 @every("world", conforming("page"), indirect=True)
-def test_17_a_page_in_place_of_content_is_never_taken(world: World) -> None:
+@every(
+    "came",
+    [
+        "page",
+        "error",
+        *(pytest.param(o, marks=pytest.mark.slow) for o in ("object", "xml", "nothing", "204")),
+    ],
+)
+def test_17_what_comes_in_place_of_content_is_never_taken(world: World, came: str) -> None:
     world.connect()
     world.due()
     syncs.drain(world.app)
-    page = {"Content-Type": "text/html; charset=utf-8"}
-    world.peer.proxy.on(".", status=200, headers=page, body=SIGN_IN, times=None)
+    status, mime, body = STAND_INS[came]
+    headers = {"Content-Type": mime}
+    world.peer.proxy.on(".", status=status, headers=headers, body=body, times=None)
     drain(world.app)
     waiting = {document["status"] for document in world.documents().values()}
     taken = world.finds("hotel")

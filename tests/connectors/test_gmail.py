@@ -1998,6 +1998,45 @@ class Chance:
                 gmail.mail(f"Subject {self.number}", labels=("INBOX", lot.choice(self.names)))
 
 
+def test_a_thread_that_is_not_found_once_stays(gmail: FakeGmail, source: Clocked):
+    known, starred = gmail.mail("Known"), gmail.mail("Starred")
+    source.sync()
+    gmail.tag(starred, "STARRED")
+    new = gmail.mail("New")
+    for thread in (starred, new):
+        gmail.refuse(f"^GET .*/threads/{thread}", 404, "notFound")
+
+    heard = source.again()
+
+    assert [change for change in heard if isinstance(change, Gone)] == []
+    [last] = [change for change in heard if isinstance(change, Checkpoint)][-1:]
+    assert last.again == timedelta(minutes=1)
+    assert source.items.keys() == {known, starred}
+    source.again()
+    assert source.items.keys() == {known, starred, new}
+    assert "STARRED" in labels(source)[starred]
+    gmail.delete(starred)
+    source.again()
+    assert source.items.keys() == {known, new}
+
+
+def test_a_thread_that_waits_goes_on_waiting_while_labels_cannot_be_read(
+    gmail: FakeGmail, source: Clocked
+):
+    thread = gmail.mail("Plan")
+    source.sync()
+    gmail.tag(thread, "STARRED")
+    gmail.refuse(f"^GET .*/threads/{thread}", 500, times=3)
+    source.again()
+    gmail.refuse("^GET .*/labels", 500, times=3)
+    with pytest.raises(Transient):
+        source.again()
+
+    source.again()
+
+    assert "STARRED" in labels(source)[thread]
+
+
 @pytest.mark.parametrize(
     ("seed", "operations"),
     [(1, 200), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 200), (3, 1000)))],
@@ -2029,6 +2068,7 @@ def test_after_many_operations_with_faults_nothing_diverges(
     gmail.behave()
 
     source.again()
+    source.again()  # what was not found once, and nothing else tells that it is gone
 
     assert local(source) == remote(gmail)
     expected = {id: document.labels for id, document in gmail.documents().items()}

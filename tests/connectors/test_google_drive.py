@@ -1291,6 +1291,44 @@ def test_a_page_is_taken_only_for_a_file_that_is_one(drive: FakeDrive, connect: 
         assert read(source, hidden[0]).data == b"%PDF-1.7"
 
 
+def test_what_comes_is_what_is_listed_or_is_read_again(drive: FakeDrive, connect: Connect):  # [17]
+    file = drive.file("log.txt", b"hello world")
+    with Proxy(drive.url) as proxy:
+        source = connect(proxy.url)
+        sync(source)
+
+        proxy.on(CONTENT, alter=lambda body: body[:5])
+        with pytest.raises(Transient, match="not the content that the provider lists") as caught:
+            read(source, file)
+        assert caught.value.code == "provider_unavailable"
+        assert read(source, file).data == b"hello world"
+        drive.edit(file, b"hello world, and one line more")
+        assert read(source, file).data == b"hello world, and one line more"
+
+
+def test_a_file_that_lacks_its_time_or_name_stops_no_other(drive: FakeDrive, connect: Connect):
+    odd, other = drive.doc("odd", "words"), drive.file("other.txt", b"others")
+
+    def lacking(body: bytes) -> bytes:
+        said = json.loads(body)
+        for entry in said.get("files", ()):
+            if entry["id"] == odd:
+                del entry["modifiedTime"], entry["name"]
+        return json.dumps(said).encode()
+
+    with Proxy(drive.url) as proxy:
+        source = connect(proxy.url)
+        proxy.on("/files[?]", alter=lacking, times=None)
+        sync(source)
+
+        assert source.items.keys() == {odd, other}
+        assert read(source, odd).data == b"words"
+        proxy.behave()
+        source.asked = True
+        sync(source)
+        assert source.items[odd].title == "odd"
+
+
 def test_a_file_that_is_emptied_is_no_document_until_it_has_content(
     drive: FakeDrive, connect: Connect
 ):

@@ -30,7 +30,7 @@ from recollect.connectors import oauth
 from recollect.connectors.base import Change, Checkpoint, Gone, Item, Missing, Trouble
 from recollect.connectors.notion import Notion, NotionSettings
 from recollect.connectors.notion._markdown import shown_files, simplified
-from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, State
+from recollect.connectors.notion._pass import ASKED_AGAIN, OFTENEST, SELDOMEST, SOONEST, State
 from recollect.connectors.notion._values import address, shown, value_of
 from recollect.connectors.oauth import OAuth, OAuthClient, Tokens
 from recollect.connectors.pushes import Push
@@ -82,6 +82,7 @@ from tests.fakes.notion import (
     toggle,
     unsupported,
 )
+from tests.fakes.proxy import Proxy
 
 CONNECTOR = Notion()
 TYPES = Path(__file__).parent.parent / "emulators/notion-types"
@@ -222,6 +223,7 @@ def test_a_page_without_content_is_no_document_until_it_has_some(
 
     assert read(source, page) == "Now there is something."
     notion.write(page)
+    sync(source, notion)
     sync(source, notion)
     assert page.key not in source.items
 
@@ -689,6 +691,45 @@ def test_one_page_that_may_not_be_read_does_not_stop_the_others(
     assert all("Read content" not in trouble.message for trouble in said(changes, Trouble))
     assert titles(source) == ["Closed", "Home", "New", "Row"]
     assert not said(changes, Missing)
+
+
+NO_BLOCKS = {"object": "list", "results": [], "has_more": False, "next_cursor": None}
+
+
+def test_one_answer_without_blocks_makes_no_page_an_empty_one(
+    notion: FakeNotion, fetcher: Fetcher, sandbox: Sandbox
+):
+    known = notion.page("Known", para("It was good."))
+    with Proxy(notion.url) as proxy:
+        source = MemorySource(CONNECTOR, fetcher, sandbox, api_url=proxy.url)
+        sync(source, notion)
+        new = notion.page("New", para("It is new."))
+        notion.write(known, para("It is better."))
+        for page in (known, new):
+            proxy.on(f"/blocks/{page.key}/", json_body=NO_BLOCKS, status=200)
+        [*_, last] = sync(source, notion)
+        assert known.key in source.items
+        assert isinstance(last, Checkpoint)
+        assert last.again == SOONEST
+
+        sync(source, notion)
+        proxy.on("/markdown", json_body={"markdown": ""}, status=200)
+
+        assert read(source, known) == "It is better."
+        assert read(source, new) == "It is new."
+
+
+def test_a_page_that_is_empty_is_looked_at_twice_and_no_more(
+    notion: FakeNotion, source: MemorySource
+):
+    notion.page("Empty")
+    sync(source, notion)
+    sync(source, notion)
+    before = asked(notion, "GET /v1/blocks")
+    check(source, notion)
+    sync(source, notion)
+
+    assert before == asked(notion, "GET /v1/blocks") == 2
 
 
 def test_blocks_that_fail_leave_the_page_and_are_tried_again(

@@ -1541,6 +1541,24 @@ def test_refusals_of_any_shape_are_survived(body: bytes):
     assert isinstance(CONNECTOR.judge(EndpointAnswer(403, {}, body)), Permanent)
 
 
+@pytest.mark.parametrize("code", ["accessDenied", "notAllowed"])
+def test_an_account_that_is_blocked_goes_on_once_it_is_let_in_again(
+    graph: FakeGraph, ann: User, connect: Connect, code: str
+):
+    ann.drive.file("a.txt")
+    source = connect(ann)
+    source.granted = ["Files.Read", "User.Read"]
+    source.sync()
+    for _ in range(2):
+        graph.refuse(403, code, at="/delta")
+        with pytest.raises(Permanent, match="ask the administrator"):
+            source.sync()
+
+    source.sync()
+
+    assert [item.title for item in source.items.values()] == ["a.txt"]
+
+
 def test_an_account_that_did_not_grant_files_is_asked_again_and_nothing_is_deleted(
     graph: FakeGraph, ann: User, connect: Connect
 ):

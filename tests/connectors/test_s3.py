@@ -233,6 +233,27 @@ def test_keys_of_every_kind_are_listed_and_read(amazon: Amazon, connect: Connect
     assert read(source, key).data == key.encode()
 
 
+def test_what_comes_is_what_is_listed_or_is_read_again(
+    amazon: Amazon, connect: Connect, proxy: Proxy
+):
+    bucket = amazon.bucket()
+    put(amazon, bucket, "log.txt", "log.txt.1", body=b"hello world")
+    source = connect(bucket)
+    source.sync()
+
+    proxy.on("/log.txt$", status=200, headers={"ETag": '"other"'}, body=b"hello")
+    with pytest.raises(Transient, match="not the content that the provider lists") as caught:
+        read(source, "log.txt")
+    assert caught.value.code == "provider_unavailable"
+    assert read(source, "log.txt").data == b"hello world"
+    put(amazon, bucket, "log.txt", body=b"hello world, and one line more")
+    assert read(source, "log.txt").data == b"hello world, and one line more"
+    who_reads = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+    key, secret = amazon.user(f"reads-{bucket}", who_reads)
+    source.metadata = {**source.metadata, "accessKeyId": key, "secretAccessKey": secret}
+    assert read(source, "log.txt").data == b"hello world, and one line more"
+
+
 def test_keys_that_differ_in_slashes_only_are_different(amazon: Amazon, connect: Connect):
     keys = ["/a", "//a", "a", "a/", "b//c", "b/c"]
     bucket = amazon.bucket()

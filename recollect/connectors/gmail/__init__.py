@@ -120,6 +120,8 @@ class Gmail(Connector):
             thread = read_thread(source.api, item.id, fields)
         except Permanent as error:
             raise Permanent(f"{item.title}: {error}", code=error.code) from error
+        except NotFoundError:
+            thread = None
         if thread is None:
             raise NotFoundError(f"{item.title} is not in the mailbox any more")
         return ThreadReader(source).read(thread)

@@ -18,6 +18,7 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Listing,
+    Missing,
     Source,
     Verdict,
 )
@@ -28,6 +29,7 @@ from recollect.connectors.gmail._threads import (
     Thread,
     address_of,
     attachments_of,
+    left_by,
     line_of,
     marks_of,
     number_of,
@@ -38,7 +40,7 @@ from recollect.connectors.gmail._threads import (
     time_of,
     touched_by,
 )
-from recollect.errors import CursorExpired, Permanent, Transient
+from recollect.errors import CursorExpired, NotFoundError, Permanent, Transient
 from recollect.model import Remembered
 
 QUERY = "q"
@@ -55,6 +57,8 @@ MOST_AGAIN = 100
 """threads that wait for another try"""
 UNREADABLE = "unreadable"
 """verdict on threads that Gmail refuses and that are no documents"""
+ASKED_AGAIN = timedelta(minutes=1)
+"""after which what was not found is asked for once more"""
 DAY = timedelta(days=1)
 """between two tries of those, but for syncs that a user asks for and threads that change"""
 REFUSED = frozenset({400, 404})
@@ -109,6 +113,10 @@ class Pass:
         self._state = self._known or State(self._scope, "", "0")
         self._names: Mapping[str, str] | None = None
         self._patience = Patience(lambda: self._api.get(path_of("profile")))
+        self._left: set[str] = set()
+        """threads of which the history says that mails were deleted or put away"""
+        self._missed = False
+        """whether one was not found, of which nothing else says that it is gone"""
 
     def run(self) -> Iterator[Change]:
         try:
@@ -134,7 +142,7 @@ class Pass:
         yield self._checkpoint()
 
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint(asdict(self._state))
+        return Checkpoint(asdict(self._state), ASKED_AGAIN if self._missed else None)
 
     # --- listing everything ---
 
@@ -288,6 +296,7 @@ class Pass:
                 last = max(last, number_of(field_of(record, "id", str)))
                 for id in touched_by(record):
                     touched[id] = last
+                self._left.update(left_by(record))
             page = turning.turn(body.get("nextPageToken"), (record["id"] for record in records))
             yield touched, newest if page is None else str(last or start)
             if page is None:
@@ -332,11 +341,27 @@ class Pass:
             waiting.append(id)
             yield self._unread(id, row, "unavailable", f"{error}. What was read of it before stays")
             return
+        except NotFoundError as error:
+            yield from self._not_found(id, row, str(error))
+            return
+        # It may ask for the names of labels, in vain: then the thread waits on.
+        item = None if thread is None else self._item(thread, mark or thread.history)
         self._forgive(id)
-        if thread is not None:
-            yield self._item(thread, mark or thread.history)
+        if item is not None:
+            yield item
         elif row is not None:
             yield Gone(id)
+
+    def _not_found(self, id: str, row: Remembered | None, told: str) -> Iterator[Change]:
+        """Gone, if the history tells so, too, or another sync does not find it either."""
+        twice = id in self._state.again if row is None else row.missing_at is not None
+        sure = twice or id in self._left
+        self._forgive(id)
+        if row is not None:
+            yield Gone(id) if sure else Missing(id, told)
+        if not sure:
+            self._state.again.append(id)
+            self._missed = True
 
     def _forgive(self, id: str) -> None:
         self._patience.succeeded()

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from recollect.connectors._json import as_list, as_object, as_word
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors.gmail._charsets import decoded
-from recollect.errors import Transient
+from recollect.errors import NotFoundError, Transient
 
 LEFT_OUT = frozenset({"TRASH", "SPAM", "DRAFT"})
 """labels of mails that are not read; a draft becomes another mail each time it is saved"""
@@ -70,11 +70,11 @@ HEADS = (
 
 
 def read_thread(api: Api, id: str, fields: str) -> Thread | None:
-    """None: it is deleted, or all of it is in the trash, spam, or not sent yet."""
+    """None: all of it is in the trash, spam, or not sent yet. Raises NotFoundError."""
     path = path_of(f"threads/{quote(id, safe='')}", format="full", fields=fields)
     answer = api.call("GET", path, accept=frozenset({404}))
     if answer.status == 404:
-        return None
+        raise NotFoundError("Not found", "Gmail does not find it.")
     body = as_json(answer)
     mails = [_mail(entry) for entry in as_list(field_of(body, "messages", list))]
     if not mails:
@@ -125,6 +125,15 @@ def touched_by(record: Any) -> Iterator[str]:
     if not kinds:
         for message in as_list(said.get("messages")):
             yield field_of(message, "threadId", str)
+
+
+def left_by(record: Any) -> Iterator[str]:
+    """Threads of which a mail was deleted or put away, by one record of the history."""
+    said = as_object(record)
+    labelled = [as_object(entry) for entry in as_list(said.get("labelsAdded"))]
+    away = [one for one in labelled if not LEFT_OUT.isdisjoint(as_list(one.get("labelIds")))]
+    for entry in (*as_list(said.get("messagesDeleted")), *away):
+        yield field_of(as_object(entry).get("message"), "threadId", str)
 
 
 def number_of(text: str) -> int:

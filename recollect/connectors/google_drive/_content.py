@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from recollect.connectors._json import as_time
-from recollect.connectors.api import Api, refuse_page
+from recollect.connectors._json import as_object, as_time, as_word
+from recollect.connectors.api import Api, as_json, other_content, refuse_stand_in
 from recollect.connectors.base import Item, Verdict
 from recollect.connectors.google_drive._files import (
     GOOGLE,
@@ -84,11 +84,12 @@ def content_of(api: Api, item: Remembered) -> Blob:
     formats = EXPORTS.get(mime if isinstance(mime, str) else "")
     if formats is None:
         params = {"alt": "media", "supportsAllDrives": "true"}
-        data = _got(api, item, path, params, headers)
-        return Blob(data, mime if isinstance(mime, str) else None, name, item.url)
+        form = mime if isinstance(mime, str) else ""
+        data = _got(api, item, path, params, headers, form)
+        return Blob(data, form or None, name, item.url)
     for better, form in enumerate(formats, 1):
         try:
-            data = _got(api, item, f"{path}/export", {"mimeType": form}, headers)
+            data = _got(api, item, f"{path}/export", {"mimeType": form}, headers, form)
         except Permanent as error:
             if error.code not in NEXT_FORMAT or better == len(formats):
                 raise
@@ -103,19 +104,27 @@ def _got(
     path: str,
     params: Mapping[str, str],
     headers: Mapping[str, str],
+    form: str,
 ) -> bytes:
+    """`form`: its type. Drive names the bytes of a file by their hash; if others come, it changed
+    since it was listed, or they are not Drive's."""
     try:
         answer = api.call("GET", path, params=params, headers=headers)
     except Permanent as error:
         if error.code == "http_404":
             raise NotFoundError(f"{item.title} is not there any more") from error
         raise Permanent(f"{item.title}: {error}", code=error.code) from error
-    if MD5.fullmatch(item.version or ""):
-        known = hashlib.md5(answer.data, usedforsecurity=False).hexdigest() == item.version
-    else:
-        known = "html" not in answer.headers.get("content-type", "")
-    if not known:
-        refuse_page(answer.data)
+    if not MD5.fullmatch(item.version or ""):
+        if not answer.headers.get("content-type", "").startswith(form or " "):
+            refuse_stand_in(answer.data)
+        return answer.data
+    came = hashlib.md5(answer.data, usedforsecurity=False).hexdigest()
+    if came != item.version:
+        refuse_stand_in(answer.data)
+        asked = {"fields": "md5Checksum", "supportsAllDrives": "true"}
+        now = as_object(as_json(api.call("GET", path, params=asked, headers=headers)))
+        if as_word(now.get("md5Checksum")) != came:
+            raise other_content()
     return answer.data
 
 

@@ -64,22 +64,22 @@ def told_files(entries: Sequence[Any]) -> list[DriveFile]:
 
 
 def told_file(entry: Any) -> DriveFile:
-    """Raises Transient when something is missing that every file has."""
+    """Raises Transient when something is missing without which nothing can be said of it."""
     id, mime = field_of(entry, "id", str), as_name(field_of(entry, "mimeType", str))
-    modified = field_of(entry, "modifiedTime", str)
+    modified = as_word(entry.get("modifiedTime"))
     parents, owners = as_list(entry.get("parents")), as_list(entry.get("owners"))
     owner = as_object(owners[0]) if owners else {}
     shortcut = as_object(entry.get("shortcutDetails"))
     size = as_word(entry.get("size"))
     return DriveFile(
         id=id,
-        name=as_name(field_of(entry, "name", str)) or "Untitled",
+        name=as_name(as_word(entry.get("name"))) or "Untitled",
         mime=mime,
         parent=as_word(parents[0]) if parents else "",
         drive=as_word(entry.get("driveId")),
         trashed=entry.get("trashed") is True,
         # Google's own kinds have no checksum. `version` rises with every view.
-        version=as_word(entry.get("md5Checksum")) or modified,
+        version=as_word(entry.get("md5Checksum")) or modified or f"of size {size}",
         modified=modified,
         size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else -1,
         url=as_word(entry.get("webViewLink")) or None,

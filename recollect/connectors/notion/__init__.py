@@ -159,8 +159,11 @@ class Notion(Connector):
         Notion's own rendering is one call for a page. Where it leaves something out, or does not
         exist, the blocks are read.
         """
-        page = _read(source.api, item.id)
-        files, lacking = read_files(source, page.files, lambda: _read(source.api, item.id).files)
+        blank = bool(item.extra.get("blank"))
+        page = _read(source.api, item.id, blank)
+        files, lacking = read_files(
+            source, page.files, lambda: _read(source.api, item.id, blank).files
+        )
         lines = cast("list[Any]", item.extra.get("lines") or [])
         told = "\n".join(tidy(line) for line in lines)
         return Extracted(
@@ -235,10 +238,10 @@ class PageText:
     """sentences about what could not be read"""
 
 
-def _read(api: Api, id: str) -> PageText:
-    """Raises NotFoundError."""
+def _read(api: Api, id: str, blank: bool) -> PageText:
+    """`blank`: nothing was found on it. Raises NotFoundError."""
     markdown = _rendered(api, id)
-    if markdown is not None:
+    if markdown is not None and (blank or markdown.strip()):
         return PageText(simplified(markdown), shown_files(markdown), ())
     reader = BlockReader(api.call)
     try:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, refuse_page
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, refuse_stand_in
 from recollect.connectors.base import Source
 from recollect.errors import Permanent, Transient
 from recollect.fetch import outcome
@@ -77,6 +77,9 @@ def _text(source: Source, file: Hosted) -> str:
         raise Transient(told, code=PROVIDER_UNAVAILABLE, after=error.after) from None
     except Permanent as error:
         raise Permanent(_refused(error), code=error.code) from None
+    if 200 < answer.status < 300:
+        told = f"the file {file.name}: its server answered {answer.status}, without content"
+        raise Transient(told, code=PROVIDER_UNAVAILABLE)
     if answer.status != 200:
         known = outcome(
             answer.status, answer.headers, f"the server that holds it answered {answer.status}"
@@ -89,7 +92,7 @@ def _text(source: Source, file: Hosted) -> str:
         return ""
     mime = answer.headers.get("content-type", "").partition(";")[0].strip() or None
     if mime == "text/html" and not PAGES.search(file.name):
-        refuse_page(answer.data)
+        refuse_stand_in(answer.data)
     return source.read(Blob(answer.data, mime, file.name)).text.strip()
 
 

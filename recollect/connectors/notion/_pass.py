@@ -37,6 +37,7 @@ from recollect.connectors.notion._state import (
     DATABASE,
     PAGE,
     SEARCH,
+    UNSETTLED,
     VERIFY,
     WALK,
     Check,
@@ -88,8 +89,6 @@ SOONEST = timedelta(seconds=10)
 """that a sync follows another by itself"""
 SOURCE = "data_source"
 DOUBTFUL = "doubtful"
-UNSETTLED = "~"
-"""end of a version that may change without a trace"""
 GONE = frozenset({404})
 TRASHED = "gone"
 RESTRICTED = "restricted_resource"
@@ -381,22 +380,28 @@ class Pass:
         look = yield from self._look_through(id, version, known)
         self._waiting.extend(look.children)
         self._said[id] = edited
+        empty = look.blank and not lines
+        # One answer without blocks may be a mistake of Notion's; another one tells.
+        doubted = empty and not (known is not None and known.was_blank(edited))
+        if doubted and len(self._state.unsettled) < MOST_UNSETTLED:
+            self._state.unsettled[id] = edited
         extra = {
             "object": PAGE,
             "edited": version,
             "mark": mark,
-            "walked": version if look.whole else None,
+            "walked": version if look.whole and not doubted else None,
             "children": [f"{kind}:{child}" for kind, child in look.children],
             "blank": look.blank,
             "parent": parent_of(page),
             "lines": lines,
         }
-        if look.blank and not lines:
+        if empty:
             yield Verdict(
                 id,
                 "empty_page",
                 "Nothing is written on it yet.",
                 extra=extra,
+                confirm=True,
                 url=url,
                 title=title or None,
             )

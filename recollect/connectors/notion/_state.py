@@ -17,6 +17,8 @@ from recollect.model import Remembered
 PAGE, DATABASE = "page", "database"
 SEARCH, WALK, VERIFY = "search", "walk", "verify"
 """phases of a check"""
+UNSETTLED = "~"
+"""end of a version that may change without a trace"""
 
 
 @dataclass
@@ -102,7 +104,12 @@ class KnownObject:
         return [(kind, id) for kind, _, id in (tidy(each).partition(":") for each in told) if id]
 
     def unchanged(self, edited: str, mark: str) -> bool:
-        return (self.edited, self.row.extra.get("mark")) == (edited, mark)
+        doubted = self.row.extra.get("blank") and not self.row.extra.get("walked")
+        return not doubted and (self.edited, self.row.extra.get("mark")) == (edited, mark)
+
+    def was_blank(self, edited: str) -> bool:
+        """Whether nothing was found on it since that edit, settled or not."""
+        return bool(self.row.extra.get("blank")) and self.edited.rstrip(UNSETTLED) == edited
 
     def walked(self, edited: str) -> bool:
         return self.row.extra.get("walked") == edited

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from recollect.connectors import _folders
 from recollect.connectors._json import as_object, as_time, as_word
 from recollect.connectors.about import Application, Field, Guide
-from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of, refuse_page
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, field_of, refuse_stand_in
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.oauth import OAuth, Tokens
 from recollect.connectors.onedrive._files import KIND, LARGEST_FILE, known_file
@@ -178,8 +178,10 @@ class OneDrive(Connector):
             answer = download(source.fetcher, answer.headers.get("location", ""))
         if len(answer.data) > LARGEST_FILE:
             raise Permanent(f"it is larger than {LARGEST_FILE:,} bytes", code="too_large")
+        # No more than that: the sizes of some documents and pictures are wrong for good
+        # (github.com/OneDrive/onedrive-api-docs/issues/492, 1723).
         if file.size not in (-1, len(answer.data)):
-            refuse_page(answer.data)
+            refuse_stand_in(answer.data)
         return Blob(answer.data, file.mime or None, item.title, item.url)
 
     def ping(self, source: Source) -> None:

@@ -252,10 +252,7 @@ class Pass:
                 case "foreign_address" if doubtful:
                     raise self._expired() from error
                 case "http_403" | "access_denied":
-                    raise Reauthorize(
-                        f"{error}: the permission Files.Read was not granted, or an administrator"
-                        " does not let this application read OneDrive"
-                    ) from error
+                    raise self._denied(error) from error
                 case code if code == "http_404" or NO_LICENCE in str(error):
                     raise Permanent(
                         "This account has no OneDrive. Open OneDrive once in the browser with this"
@@ -264,6 +261,21 @@ class Pass:
                     ) from error
                 case _:
                     raise
+
+    def _denied(self, error: Permanent) -> RecollectError:
+        """What a 403 for the own drive means: to authorize again helps only where a permission is
+        lacking; who blocks the account may let it in again."""
+        if any("files.read" in scope.lower() for scope in self._source.granted):
+            return Permanent(
+                f"{error}, though the permission to read files was granted: the account is"
+                " suspended, or an administrator does not let this application read OneDrive."
+                " Documents stay; ask the administrator. Each sync tries again",
+                code=error.code,
+            )
+        return Reauthorize(
+            f"{error}: the permission Files.Read was not granted, or an administrator does not let"
+            " this application read OneDrive"
+        )
 
     def _expired(self) -> RecollectError:
         if self._known is None:

@@ -115,7 +115,7 @@ class S3(Connector):
         yield Checkpoint({**asked, "after": None})
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
-        return Blob(_bucket_of(source).get(item.id), name=_title(item.id))
+        return Blob(_bucket_of(source).get(item.id, item.version or ""), name=_title(item.id))
 
     def ping(self, source: Source) -> None:
         _bucket_of(source).list(None, 1)
@@ -237,7 +237,7 @@ def _change(stored: Stored, settings: Settings, pattern: KeyPattern | None) -> I
     fits = tag is not None and TAG.fullmatch(tag) is not None
     return Item(
         id=key,
-        version=f"{stored.etag}-{stored.size}",
+        version=stored.version,
         title=_title(key),
         url=url,
         metadata={

@@ -21,7 +21,8 @@ from recollect.connectors.api import (
     PROVIDER_UNAVAILABLE,
     RATE_LIMITED,
     led_away,
-    refuse_page,
+    other_content,
+    refuse_stand_in,
     rest,
 )
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
@@ -101,6 +102,10 @@ class Stored:
     modified_at: datetime | None
     """None for what is not a time"""
 
+    @property
+    def version(self) -> str:
+        return f"{self.etag}-{self.size}"
+
 
 @dataclass(frozen=True, slots=True)
 class BucketPage:
@@ -117,15 +122,16 @@ class S3Bucket:
         self._fetcher = fetcher
         self._pause = pause
 
-    def list(self, after: str | None, most: int) -> BucketPage:
-        """The objects whose keys come after one, `most` of them at a time.
+    def list(self, after: str | None, most: int, prefix: str | None = None) -> BucketPage:
+        """The objects whose keys come after one, `most` of them at a time; `prefix`: instead of
+        that of the settings.
 
         Raises Reauthorize, Transient (`rate_limited`, `provider_unavailable`), Permanent
         (`access_denied`, `no_bucket`, `wrong_region`, `wrong_endpoint`, `blocked_target`, …).
         """
         query = {"encoding-type": "url", "list-type": "2", "max-keys": str(most)}
-        if self._settings.prefix:
-            query["prefix"] = self._settings.prefix
+        if beginning := self._settings.prefix if prefix is None else prefix:
+            query["prefix"] = beginning
         if after is not None:
             query["start-after"] = after
         answer = self._get("", query, LARGEST_LISTING, total=60.0)
@@ -157,16 +163,15 @@ class S3Bucket:
             raise Transient(f"{self._host} ended its listing too early", code=PROVIDER_UNAVAILABLE)
         return listed
 
-    def get(self, key: str) -> bytes:
-        """The bytes of an object.
+    def get(self, key: str, version: str) -> bytes:
+        """The bytes of an object that was listed with this version.
 
         Raises NotFoundError, Permanent (`archived`, `too_large`, `access_denied`, …), and what
         `list` raises.
         """
         answer = self._get(f"/{key}", {}, LARGEST_OBJECT, total=300.0)
         if answer.status == 200:
-            if "etag" not in answer.headers:
-                refuse_page(answer.data)
+            self._prove(key, answer, version)
             return answer.data
         code, _, _ = _error(answer.data)
         if code == "InvalidObjectState":
@@ -177,6 +182,19 @@ class S3Bucket:
         if code == "NoSuchKey" or (answer.status == 404 and code != "NoSuchBucket"):
             raise NotFoundError("Not found", "the object is gone")
         raise self._refusal(answer, "s3:GetObject on the objects")
+
+    def _prove(self, key: str, answer: EndpointAnswer, version: str) -> None:
+        """Raises Transient unless what came is what was listed, or is listed by now."""
+        if _is_of(version, answer):
+            return
+        refuse_stand_in(answer.data)
+        try:
+            # Of all keys that begin so, it is the first.
+            now = self.list(None, 1, prefix=key).objects
+        except Permanent:  # the key may list its prefix as a whole only
+            return
+        if not any(one.key == key and _is_of(one.version, answer) for one in now):
+            raise other_content()
 
     def clock_off(self, now: datetime) -> timedelta | None:
         """How far the service's clock is ahead of `now`, to the second; None if it sends no time.
@@ -223,7 +241,7 @@ class S3Bucket:
 
     def _passing(self, answer: EndpointAnswer) -> Transient | None:
         """What an answer means that is worth another try; None: it is not one."""
-        if 200 <= answer.status < 400:
+        if answer.status == 200 or 300 <= answer.status < 400:
             return None
         code, said, _ = _error(answer.data)
         meant = outcome(answer.status, answer.headers, "")
@@ -235,7 +253,8 @@ class S3Bucket:
                 f"{self._host} says that the clock of this machine is wrong; correct it",
                 code=PROVIDER_UNAVAILABLE,
             )
-        if code in PASSING or isinstance(meant, Transient):
+        # A success without what was asked for (204) is none.
+        if code in PASSING or isinstance(meant, Transient) or answer.status < 300:
             return Transient(
                 f"{self._host} answered {answer.status} {self._quoted(code, said)}".rstrip(),
                 code=PROVIDER_UNAVAILABLE,
@@ -314,6 +333,14 @@ def sign(settings: Settings, host: str, path: str, query: str, at: datetime) -> 
         "x-amz-content-sha256": EMPTY,
         "x-amz-date": stamp,
     }
+
+
+def _is_of(version: str, answer: EndpointAnswer) -> bool:
+    """Whether it has this version: by its ETag, since what is stored compressed has another size
+    here, or by its size, since some services give another ETag with the content."""
+    etag, _, size = version.rpartition("-")
+    told = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+    return told == etag or str(len(answer.data)) == size
 
 
 def _listing(data: bytes) -> BucketPage:
