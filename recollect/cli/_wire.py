@@ -9,6 +9,7 @@ import asyncio
 import resource
 import socket
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import httptools
@@ -112,7 +113,8 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         line: socket.socket = transport.get_extra_info("socket")
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+        with suppress(OSError):  # who connected may be gone again
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         self.address = edge.address_of(self.client)
         if len(self.connections) > CROWD.most and not CROWD.make_room(self.loop.time()):
             self._refuse(503, "too many connections; try again in a moment")
