@@ -14,6 +14,7 @@ Start = Callable[[str, Mapping[str, str]], None]
 Of `id` and `r:id` the one with the prefix counts."""
 End = Callable[[str], None]
 Text = Callable[[str], None]
+TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _REFERENCE = re.compile(r"&#(?:x([0-9A-Fa-f]{1,8})|([0-9]{1,8}));")
 
 
@@ -45,6 +46,12 @@ def words_of(pieces: Iterable[bytes], name: str) -> str:
 
     parse(pieces, start, end, text)
     return "".join(words)
+
+
+def tag_end(source: bytes, at: int) -> int:
+    """Where the tag ends that begins there."""
+    tag = TAG.match(source, at)
+    return tag.end() if tag else source.find(b">", at) + 1
 
 
 def composed(source: bytes) -> bytes:

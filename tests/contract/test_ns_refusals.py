@@ -85,6 +85,7 @@ CONFLICTS: Mapping[str, str] = {
     "Ambiguous customId": "400 at this door",
     "Conflict in _documents.apply": "in the console",
     "Conflict in _editing._edit": "in the console",
+    "Conflict in _editing.judge": "in the console",
     "Conflict in _room.check_stamp": "in the console",
     "Conflict in targets.update": "of webhooks; an old secret signs no more",
 }

@@ -237,7 +237,7 @@ class _Numbering:
             self._starts.append(self._parser.CurrentByteIndex)
         if tag == "p":
             here = self._starts[-1]
-            at = None if self._is_empty(here) else self._tag_end(here)
+            at = None if self._is_empty(here) else _xml.tag_end(self._source, here)
             self._open.append(_Paragraph(at, self._styles.default))
         elif tag == "tbl":
             self._run = ("", {})
@@ -272,7 +272,7 @@ class _Numbering:
             return
         # Of a tag that ends itself the end is what stands behind it.
         here = self._parser.CurrentByteIndex
-        behind = here if self._is_empty(start) else self._tag_end(here)
+        behind = here if self._is_empty(start) else _xml.tag_end(self._source, here)
         if tag == "pPr":
             self._open[-1].at = behind
         else:
@@ -309,8 +309,8 @@ class _Numbering:
             style.outline or _HEADING.match(style.name) for _, style in chain
         )
         in_cell = "tc" in self._path
-        list, run = self._run
-        run = {at: n for at, n in run.items() if at <= level} if list == id else {}
+        last, run = self._run
+        run = {at: n for at, n in run.items() if at <= level} if last == id else {}
         run[level] = run.get(level, 0) + 1
         if (
             (shown.format, run[level]) == ("decimal", counts[level])
@@ -355,11 +355,8 @@ class _Numbering:
             run = b'<%sr><%st xml:space="preserve">%s</%st></%sr>' % (w, w, said, w, w)
             self._edits.append((paragraph.at, paragraph.at, run))
 
-    def _tag_end(self, at: int) -> int:
-        return self._source.find(b">", at) + 1
-
     def _is_empty(self, start: int) -> bool:
-        return self._source.startswith(b"/>", self._tag_end(start) - 2)
+        return self._source.startswith(b"/>", _xml.tag_end(self._source, start) - 2)
 
 
 def _level_of(

@@ -15,7 +15,6 @@ _NEEDS = (
     *(b"footnoteReference", b"endnoteReference", b"commentReference", b"altChunk", b"oMath"),
     *(b"txbxContent", b":rt>", b":cr/>", b":ptab", b'"page"'),
 )
-_TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _LINK = re.compile(rb"""(<(?:\w+:)?hyperlink\b[^>]*?)\s[\w-]+:id=(?:"[^"]*"|'[^']*')""")
 """Its address is listed with the part of the notes, whose numbers mean others elsewhere."""
 _COMMENT = "comment"
@@ -94,11 +93,6 @@ def _is_of_page(attributes: Mapping[str, str]) -> bool:
     return _xml.plain(attributes).get("type") == "page"
 
 
-def _tag_end(source: bytes, at: int) -> int:
-    tag = _TAG.match(source, at)
-    return tag.end() if tag else source.find(b">", at) + 1
-
-
 def _prefix(name: str) -> bytes:
     return name[: name.rfind(":") + 1].encode()
 
@@ -159,7 +153,7 @@ class _Notes:
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         here = self._parser.CurrentByteIndex
-        tag, end = name.rpartition(":")[2], _tag_end(self._source, here)
+        tag, end = name.rpartition(":")[2], _xml.tag_end(self._source, here)
         is_empty = self._source.startswith(b"/>", end - 2)
         self._depth += 1
         self._open[tag] += 1
@@ -189,9 +183,9 @@ class _Notes:
         here = self._parser.CurrentByteIndex
         if tag == "oMath" and not self._open["tc"]:
             inline = not self._open["oMathPara"]
-            self._note.equations.append((_tag_end(self._source, here), inline))
+            self._note.equations.append((_xml.tag_end(self._source, here), inline))
         if self._depth == 3 and self._is_first:
-            self._note.label_at = _tag_end(self._source, here)
+            self._note.label_at = _xml.tag_end(self._source, here)
             self._is_first = False
         elif self._depth == 1:
             self._note.end = max(self._note.start, here)
@@ -245,7 +239,7 @@ class _Rewriting:
             case "p":
                 self._behind.append([])
             case "txbxContent":
-                self._write(_tag_end(self._source, here))
+                self._write(_xml.tag_end(self._source, here))
                 self._sinks.append([])
                 self._boxed[-1:] = [True] if self._boxed else []
             case "AlternateContent":
@@ -272,11 +266,11 @@ class _Rewriting:
             if len(self._path) < self._cut:
                 self._cut = 0
                 # Of a tag that ends itself the end is what stands behind it.
-                self._at = here if self._ended else _tag_end(self._source, here)
+                self._at = here if self._ended else _xml.tag_end(self._source, here)
             return
         match tag:
             case "p":
-                self._write(_tag_end(self._source, here))
+                self._write(_xml.tag_end(self._source, here))
                 self._sinks[-1] += self._behind.pop()
             case "txbxContent":
                 self._write(here)
@@ -284,7 +278,7 @@ class _Rewriting:
             case "AlternateContent":
                 self._boxed.pop()
             case "oMath" if "tc" not in self._path:  # there xberg leaves it where it is
-                self._write(_tag_end(self._source, here))
+                self._write(_xml.tag_end(self._source, here))
                 self._sinks[-1].append("oMathPara" not in self._path)
             case "body":
                 self._write(here)
@@ -338,7 +332,7 @@ class _Rewriting:
         self._ended = self._is_empty(here)
 
     def _is_empty(self, here: int) -> bool:
-        return self._source.startswith(b"/>", _tag_end(self._source, here) - 2)
+        return self._source.startswith(b"/>", _xml.tag_end(self._source, here) - 2)
 
     def _write(self, end: int) -> None:
         self._sinks[-1].append(self._source[self._at : end])

@@ -30,7 +30,6 @@ _HIDES = b"display="
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
 _DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
 _REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, _DELETED, _AID, _BODY, "draw:g", "draw:text-box"})
-_TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _MOST_SPACES = 100
 
 
@@ -134,7 +133,7 @@ class _Rewriting:
             self._start(here, name, attributes)
 
     def _start(self, here: int, name: str, attributes: Mapping[str, str]) -> None:
-        tag = _TAG.match(self._source, here) if name in _REWRITTEN else None
+        tag = _xml.TAG.match(self._source, here) if name in _REWRITTEN else None
         self._is_empty = bool(tag and tag[0].endswith(b"/>"))
         if name in _BLOCKS and self._labels and self._labels[-1]:
             self._start_text(here, tag.end() if tag and not self._is_empty else None)
@@ -257,7 +256,7 @@ class _Rewriting:
         self._at = end
 
     def _end_of(self, tag: int) -> int:
-        return self._source.find(b">", tag) + 1
+        return _xml.tag_end(self._source, tag)
 
 
 def _refuse(*declaration: object) -> None:
