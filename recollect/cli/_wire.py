@@ -28,12 +28,11 @@ IDLE = 75
 """Seconds that a connection is kept for the next request: longer than clients and proxies keep it
 (up to a minute), so that none sends a request into one that we close."""
 READ_WITHIN = 180.0
-"""Seconds within which some of what waits to be read is read. Of who takes a kilobyte a second out
-of a full buffer, we hear every two minutes only."""
+"""Seconds within which some of what waits to be read is read. A client that takes
+a kilobyte a second shows that it reads about every two minutes."""
 UNSENT = 64 * 1024
 """Bytes that the system takes from us beyond those under way. Left to itself it takes megabytes,
-and asks for more only once a third of them is read: so long that a slow reader seems to read
-nothing."""
+and asks for more once a third of them is read: until then a slow reader looks like none."""
 WAITING = 512
 """Connections that wait for a head, in all."""
 WAITING_HERE = 128

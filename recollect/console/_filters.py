@@ -9,10 +9,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import FormData
 
-from recollect.app import App, secret_keys
+from recollect.app import App
 from recollect.console import _room
 from recollect.console._connections import name_of, subject_of
 from recollect.console._room import Admin, CurrentApp, SignedInPage, Text, Whole, page
+from recollect.console._settings import save
 from recollect.errors import BadRequestError, RequestError
 from recollect.model import Connection, Tenant, storable
 from recollect.orgs import settings
@@ -76,18 +77,7 @@ async def change(
 
 
 def _save(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -> Response:
-    refused = None
-    with app.db.begin() as tx:
-        before = settings.read(tx, tenant.id, lock=True)
-        wanted = _typed(form, before)
-        differing = {name: value for name, value in wanted.items() if value != before[name]}
-        try:
-            _check(wanted)
-            _room.check_stamp(form.get("before"), _stamped(before))
-        except RequestError as error:
-            refused = error
-        else:
-            settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
+    before, wanted, refused = save(app, tenant, form, _typed, _check, _stamped)
     if refused is not None:
         return _page(request, app, tenant, wanted, before, error=refused)
     return RedirectResponse(f"{FILTERS}?done=saved", 303)

@@ -1,6 +1,6 @@
 """The room of settings: what the workspace is about, and the applications of providers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -47,23 +47,35 @@ async def change(request: Request, tenant: Admin, app: CurrentApp) -> Response:
 
 
 def _change(request: Request, app: App, tenant: Tenant, form: Mapping[str, str]) -> Response:
-    refused = None
-    with app.db.begin() as tx:
-        before = settings.masked(settings.read(tx, tenant.id, lock=True))
-        wanted = _typed(form, before)
-        differing = {name: value for name, value in wanted.items() if value != before[name]}
-        try:
-            _check(wanted)
-            _room.check_stamp(form.get("before"), _stamped(before))
-        except RequestError as error:
-            refused = error
-        else:
-            settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
-            if "keepVersions" in differing:
-                documents.limit(tx, tenant.id, differing["keepVersions"] or 0)
+    before, wanted, refused = save(app, tenant, form, _typed, _check, _stamped)
     if refused is not None:
         return _page(request, app, tenant, {**before, **wanted}, before, error=refused)
     return RedirectResponse(f"{SETTINGS}?done=saved", 303)
+
+
+def save(
+    app: App,
+    tenant: Tenant,
+    form: Mapping[str, str],
+    typed: Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, Any]],
+    check: Callable[[Mapping[str, Any]], object],
+    stamped: Callable[[Mapping[str, Any]], object],
+) -> tuple[Mapping[str, Any], Mapping[str, Any], RequestError | None]:
+    """Save what a form says of some settings, unless `check` or another person's change is against
+    it: what was stored, what the form says, and what is against it."""
+    with app.db.begin() as tx:
+        before = settings.masked(settings.read(tx, tenant.id, lock=True))
+        wanted = typed(form, before)
+        differing = {name: value for name, value in wanted.items() if value != before[name]}
+        try:
+            check(wanted)
+            _room.check_stamp(form.get("before"), stamped(before))
+        except RequestError as error:
+            return before, wanted, error
+        settings.patch(tx, tenant.id, differing, keys=secret_keys(app.config))
+        if "keepVersions" in differing:
+            documents.limit(tx, tenant.id, differing["keepVersions"] or 0)
+    return before, wanted, None
 
 
 def _typed(form: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:

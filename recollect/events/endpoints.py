@@ -57,8 +57,8 @@ def change(
     judge: Callable[[WebhookTarget], object] | None = None,
 ) -> tuple[WebhookTarget, str | None]:
     """Arguments left out change nothing. `rotate`: also a new secret, which is shown this once;
-    `tags` as `reach`, so that none means all that the key may touch. `judge` raises where what is
-    there, and nobody else changes any more, is not what was to be changed.
+    `tags` as `reach`, so that none means all that the key may touch. `judge` sees what
+    is stored, locked, and raises if that is not what was to be changed.
 
     Raises NotFoundError, and what `create` raises.
     """

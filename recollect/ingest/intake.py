@@ -219,8 +219,8 @@ def change(
     judge: Callable[[Document], object] | None = None,
 ) -> Document:
     """Change a document, and the context of its tags that the tenant may touch; as
-    `documents.update`. `judge` raises where the document, which nobody else changes any more, is
-    not the one that was to be changed."""
+    `documents.update`. `judge` sees the stored document, locked, and raises if that is not what
+    was to be changed."""
 
     def write(tx: Tx) -> Document:
         if judge is not None:

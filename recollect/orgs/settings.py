@@ -40,8 +40,8 @@ CREDENTIAL_LENGTH = 1_000
 
 
 def read(tx: Tx, org: OrgId, *, lock: bool = False) -> dict[str, Any]:
-    """All settings, those that nobody set with their defaults; secrets are sealed. With `lock`,
-    nobody else changes them until the transaction ends."""
+    """All settings, those that nobody set with their defaults; secrets are sealed. With `lock`
+    they stay so until the transaction ends."""
     if lock:
         tx.execute(
             "insert into settings (org_id, data) values (%s, '{}') on conflict do nothing", (org,)

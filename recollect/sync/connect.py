@@ -32,7 +32,7 @@ PAGE = 100
 PICKED = "resources"
 """Key of the metadata under which connectors keep what was picked."""
 Judge = Callable[[Connection], object]
-"""Raises where a connection, which nobody else changes any more, is not what was to be changed."""
+"""Sees the stored connection, locked; raises if that is not what was to be changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,27 +8,37 @@ import pytest
 from tests.extract import office, samples
 from tests.extract.test_word_numbers import CONTRACT, p, word
 
+LINES = (
+    "p < 0.05 and q > 3, ~5 of ~~x~~, AT&T; a+b",
+    "in C:\\.config and \\\\server\\share",
+    "a `word` is <b>there</b>! [it](x)",
+)
+PAGE = "".join(f"<p>{html.escape(line)}</p>" for line in LINES)
+SHEET = {"Sheet": [["head"], *([line] for line in LINES)]}
+FILES = {
+    "csv": lambda: "\n".join(["head", *(f'"{line}"' for line in LINES)]).encode(),
+    "doc": lambda: office.doc("\n".join(LINES)),
+    "docx": lambda: office.docx("".join(p(html.escape(line)) for line in LINES)),
+    "eml": lambda: office.eml(lambda mail: mail.set_content("\n\n".join(LINES))),
+    "epub": lambda: office.epub({"one": f"<html><body>{PAGE}</body></html>"}),
+    "html": lambda: PAGE.encode(),
+    "odp": lambda: office.odp([("Title", LINES)]),
+    "ods": lambda: office.ods(SHEET),
+    "odt": lambda: office.odt(*LINES),
+    "pdf": lambda: samples.pdf(*LINES),
+    "pptx": lambda: office.pptx([("Title", LINES)]),
+    "rtf": lambda: office.rtf(*LINES),
+    "txt": lambda: "\n\n".join(LINES).encode(),
+    "xls": lambda: office.xls(SHEET),
+    "xlsx": lambda: office.xlsx(SHEET),
+}
 
-@pytest.mark.parametrize("kind", ["docx", "odt", "doc", "rtf", "pdf", "html"])
+
+@pytest.mark.parametrize("kind", FILES)
 def test_signs_of_markdown_are_read_as_they_stand(read, kind: str):
-    lines = [
-        "p < 0.05 and q > 3, ~5 of ~~x~~, AT&T; a+b",
-        "in C:\\.config and \\\\server\\share",
-        "a `word` is <b>there</b>! [it](x)",
-    ]
-    body = "".join(p(line.replace("&", "&amp;").replace("<", "&lt;")) for line in lines)
-    data = {
-        "docx": lambda: office.docx(body),
-        "odt": lambda: office.odt(*lines),
-        "doc": lambda: office.doc("\n".join(lines)),
-        "rtf": lambda: office.rtf(*lines),
-        "pdf": lambda: samples.pdf(*lines),
-        "html": lambda: "".join(f"<p>{html.escape(line)}</p>" for line in lines).encode(),
-    }[kind]()
+    text = read(FILES[kind](), f"a.{kind}").text
 
-    text = read(data, f"a.{kind}").text
-
-    for line in lines:
+    for line in LINES:
         assert line in text
 
 
