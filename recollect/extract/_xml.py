@@ -54,6 +54,16 @@ def tag_end(source: bytes, at: int) -> int:
     return tag.end() if tag else source.find(b">", at) + 1
 
 
+def edited(source: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """With other bytes from each start to its end."""
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, new in sorted(edits):
+        pieces += source[at:start], new
+        at = end
+    return b"".join([*pieces, source[at:]])
+
+
 def composed(source: bytes) -> bytes:
     """Normalized to NFC (UAX #15), without references to characters beyond ASCII. The same object
     where nothing changes, or where it is not in UTF-8.
@@ -77,7 +87,7 @@ def _beyond_ascii(reference: re.Match[str]) -> str:
     return chr(number) if is_other else reference[0]
 
 
-def malformed(error: Exception) -> Permanent:
+def _malformed(error: Exception) -> Permanent:
     """What is said of broken XML, by the line where that shows."""
     line = f" (line {error.lineno:,})" if isinstance(error, expat.ExpatError) else ""
     return Permanent(f"it is damaged: its XML is not well-formed{line}")
@@ -85,12 +95,19 @@ def malformed(error: Exception) -> Permanent:
 
 def check(source: bytes) -> None:
     """Raise what `parse` raises, without a look at what it says: twenty times as fast."""
-    parser = expat.ParserCreate()
+    walk(source, expat.ParserCreate())
+
+
+def walk(source: bytes, parser: expat.XMLParserType) -> None:
+    """Read it whole for handlers that look at the parser's `CurrentByteIndex`.
+
+    Raises as `steps`.
+    """
     parser.EntityDeclHandler = _refuse
     try:
         parser.Parse(source, True)
     except (expat.ExpatError, ValueError) as error:
-        raise malformed(error) from error
+        raise _malformed(error) from error
 
 
 def steps(
@@ -136,7 +153,7 @@ def written(
         parser.Parse(b"", True)
         yield
     except (expat.ExpatError, ValueError) as error:
-        raise malformed(error) from error
+        raise _malformed(error) from error
 
 
 class Tags(dict[str, str]):

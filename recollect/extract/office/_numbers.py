@@ -215,18 +215,10 @@ class _Numbering:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text
-        try:
-            self._parser.Parse(source, True)
-        except expat.ExpatError as error:
-            raise _xml.malformed(error) from error
+        _xml.walk(source, self._parser)
 
     def written(self) -> bytes:
-        pieces: list[bytes] = []
-        at = 0
-        for start, end, new in sorted(self._edits):
-            pieces += self._source[at:start], new
-            at = end
-        return b"".join([*pieces, self._source[at:]])
+        return _xml.edited(self._source, self._edits)
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         prefix, _, tag = name.rpartition(":")
@@ -303,7 +295,7 @@ class _Numbering:
             at = int(place[1]) - 1
             of = levels.get(at, _BULLET)
             value = counts.get(at, used.starts.get(at, of.start))
-            return _written(value, "decimal" if shown.is_legal else of.format)
+            return numeral(value, "decimal" if shown.is_legal else of.format)
 
         is_heading = paragraph.outline or any(
             style.outline or _HEADING.match(style.name) for _, style in chain
@@ -373,7 +365,7 @@ def _level_of(
     return 0
 
 
-def _written(value: int, format: str) -> str:
+def numeral(value: int, format: str) -> str:
     """A number as Word shows it (ECMA-376 part 1, 17.18.59); Arabic numerals for most scripts."""
     match format:
         case "none" | "bullet":

@@ -82,13 +82,6 @@ def plain(
     return Plain(parts | {main: rewriting.whole}, rewriting.equations, rewriting.chunks)
 
 
-def _parsed(source: bytes, parser: expat.XMLParserType) -> None:
-    try:
-        parser.Parse(source, True)
-    except expat.ExpatError as error:
-        raise _xml.malformed(error) from error
-
-
 def _is_of_page(attributes: Mapping[str, str]) -> bool:
     return _xml.plain(attributes).get("type") == "page"
 
@@ -124,7 +117,7 @@ class _Notes:
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
-        _parsed(source, self._parser)
+        _xml.walk(source, self._parser)
 
     def without(self) -> bytes:
         """The part with none of them."""
@@ -219,7 +212,7 @@ class _Rewriting:
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
-        _parsed(source, self._parser)
+        _xml.walk(source, self._parser)
         self._write(len(source))
         self.whole = b"".join(map(self._marked, self._sinks[0]))
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
 
-from recollect.errors import Permanent
 from recollect.extract import _xml
 from recollect.extract._zip import Package
 from recollect.extract.office import _ooxml
@@ -178,11 +177,7 @@ class _Runs:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text
-        self._parser.EntityDeclHandler = _refuse
-        try:
-            self._parser.Parse(source, True)
-        except expat.ExpatError as error:
-            raise _xml.malformed(error) from error
+        _xml.walk(source, self._parser)
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name[name.find(":") + 1 :]
@@ -291,7 +286,3 @@ def _is_dark(values: Mapping[str, str]) -> bool:
     """Whether a shading makes the ground another than white."""
     fill = values.get("fill", "auto").upper()
     return fill not in ("AUTO", *_WHITE) or "themeFill" in values
-
-
-def _refuse(*declaration: object) -> None:
-    raise Permanent("its XML declares entities, which no such document needs")

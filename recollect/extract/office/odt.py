@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from xml.parsers import expat
 
-from recollect.errors import Permanent
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _odf, _office, _plain_docx
+from recollect.extract.office import _odf, _odf_numbers, _office, _plain_docx
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -36,14 +35,15 @@ _MOST_SPACES = 100
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
+    styles = package.read(_STYLES) if _STYLES in package.names else None
     hiding: set[str] = set()
-    for part in (_STYLES, _CONTENT):
-        if part in package.names and _HIDES in (styles := package.read(part)):
-            hiding |= _hiding(styles)
-    composed = _xml.composed(source)
-    if composed is source and not hiding and not any(need in source for need in _NEEDS):
+    for part in (styles, source):
+        if part is not None and _HIDES in part:
+            hiding |= _hiding(part)
+    shown = _odf_numbers.numbered(_xml.composed(source), styles)
+    if shown is source and not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
-    rewriting = _rewritten(composed, hiding)
+    rewriting = _rewritten(shown, hiding)
     plain = rewriting.whole()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -84,11 +84,7 @@ def _rewritten(source: bytes, hiding: Collection[str]) -> "_Rewriting":
     parser.StartElementHandler = rewriting.start
     parser.EndElementHandler = rewriting.end
     parser.CharacterDataHandler = rewriting.text
-    parser.EntityDeclHandler = _refuse
-    try:
-        parser.Parse(source, True)
-    except expat.ExpatError as error:
-        raise _xml.malformed(error) from error
+    _xml.walk(source, parser)
     return rewriting
 
 
@@ -257,7 +253,3 @@ class _Rewriting:
 
     def _end_of(self, tag: int) -> int:
         return _xml.tag_end(self._source, tag)
-
-
-def _refuse(*declaration: object) -> None:
-    raise Permanent("its XML declares entities, which no such document needs")
