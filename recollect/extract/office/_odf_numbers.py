@@ -1,7 +1,7 @@
 """ODT with the numbers that a reader sees and nobody typed: "Article 2", "2.1", "(a)".
 
-xberg numbers the items of a list from 1 in Arabic numerals, and each of their paragraphs; headings
-have none, and are none within a list; headers of lists and numbered paragraphs are lost.
+xberg numbers the items of a list from 1 in Arabic numerals, and each of their paragraphs. It takes
+headings within a list for items, and loses headers of lists and numbered paragraphs.
 OpenDocument 1.3 part 3: 5.3 (lists), 16.30 to 16.35 (their styles), 19.880 (levels shown).
 """
 
