@@ -12,7 +12,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from recollect.extract import _xml
-from recollect.extract.office._numbers import numeral
+from recollect.extract._numerals import numeral
 
 _BODY = b"<office:body"
 _NEEDS = (b"<text:list", b"<text:numbered-paragraph")
@@ -23,8 +23,11 @@ _ITEMS = frozenset({"text:list-item", "text:list-header"})
 _CELL, _DELETED = "table:table-cell", "text:tracked-changes"
 _PLACE = re.compile("%([0-9]{1,2})%")
 _DIGITS = re.compile("[0-9]{1,6}")
+_SYNCED = {"a": "lowerLetter", "A": "upperLetter"}
+"""`aa` and `bb` follow `z`"""
 _FORMATS = {
-    "1": "decimal",
+    "a": "lowerAlpha",
+    "A": "upperAlpha",
     "i": "lowerRoman",
     "I": "upperRoman",
     "01, 02, 03, ...": "decimalZero",
@@ -47,8 +50,8 @@ class _Level:
         self.is_bullet = said is None
         said = said or {}
         self.format = said.get("num-format", "")
-        self.is_doubled = said.get("num-letter-sync") == "true"
-        """whether `aa` and `bb` follow `z`, and not `aa` and `ab`"""
+        if said.get("num-letter-sync") == "true":
+            self.format = _SYNCED.get(self.format, self.format)
         self.before = said.get("num-prefix", "")[:_LONGEST]
         self.behind = said.get("num-suffix", "")[:_LONGEST]
         self.shown = _number(said.get("display-levels"), 1)
@@ -60,16 +63,7 @@ class _Level:
         self.is_shown = bool(self.format or self.before or self.behind)
 
     def numeral(self, value: int) -> str:
-        if self.format not in ("a", "A"):
-            return numeral(value, _FORMATS.get(self.format, "decimal"))
-        if self.is_doubled:
-            letters = numeral(value, "lowerLetter")
-        else:
-            letters = ""
-            while value > 0:
-                value, digit = divmod(value - 1, 26)
-                letters = chr(ord("a") + digit) + letters
-        return letters.upper() if self.format == "A" else letters
+        return numeral(value, _FORMATS.get(self.format, self.format)) if self.format else ""
 
 
 _BULLET = _Level(None)
@@ -433,7 +427,7 @@ def _label(counts: Mapping[int, int], levels: _Levels, at: int) -> str:
 
     def written(place: int) -> str:
         of = levels.get(place, _BULLET)
-        return of.numeral(counts.get(place, of.start)) if of.format else ""
+        return of.numeral(counts.get(place, of.start))
 
     if level.pattern:
         label = _PLACE.sub(lambda place: written(int(place[1])), level.pattern)

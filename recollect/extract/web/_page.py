@@ -13,7 +13,7 @@ from recollect.extract._charsets import read_page
 from recollect.extract._main import holders, length, opening, outermost, remove
 from recollect.extract._text import clean_line, plain_markdown, raised
 from recollect.extract._wire import URL_LENGTH
-from recollect.extract.web import _hidden
+from recollect.extract.web import _hidden, _lists
 from recollect.extract.web._markup import refuse_hostile
 from recollect.model import Blob, Extracted
 
@@ -156,6 +156,7 @@ def _read_whole(source: str, besides: str = "") -> Whole:
     page = LexborHTMLParser(source)
     title = _title(page)
     hidden = remove(_hidden.find(page).nodes)
+    _lists.mark(page)
     _drop_styles(page)
     remove(page.css(f"{_MACHINERY}, {besides}" if besides else _MACHINERY))
     remove(page.css("defs, metadata"))  # of drawings: parts that are used elsewhere, who made it
@@ -214,6 +215,7 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     whole = length(page.body) if page.css_first("form") else 0
     found = _hidden.find(page)
     hidden = remove(found.nodes)
+    _lists.mark(page)
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
     bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
@@ -342,9 +344,9 @@ def _markdown(node: LexborNode, base: str | None) -> str:
     result = html_to_markdown.convert(node.html or "", options)
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
-        return node.text(separator="\n").strip()
+        return _lists.unmarked(node.text(separator="\n").strip())
     text = _SUPERSCRIPTS.sub(
         lambda part: raised(part[1], part.string[max(0, part.start() - 1) : part.start()]),
-        result.content or "",
+        _lists.unmarked(result.content or ""),
     )
     return plain_markdown(text.strip())
