@@ -111,3 +111,34 @@ def test_bold_initials_stay_with_their_words(read, kind: str):
     data = office.docx(f"<w:p>{body}</w:p>") if kind == "docx" else f"<p>{body}</p>".encode()
 
     assert read(data, f"a.{kind}").text == "Retrieval Generation of x**y**z, **bold** words"
+
+
+def test_signs_of_the_font_symbol_are_characters(read):
+    def run(font: str, *content: str) -> str:
+        fonts = f'<w:rPr><w:rFonts w:ascii="{font}" w:hAnsi="{font}"/></w:rPr>' if font else ""
+        return f"<w:r>{fonts}{''.join(content)}</w:r>"
+
+    def sign(font: str, number: str) -> str:
+        return f'<w:sym w:font="{font}" w:char="{number}"/>'
+
+    def said(words: str) -> str:
+        return f'<w:t xml:space="preserve">{words}</w:t>'
+
+    paragraphs = (
+        run("", said("a "), sign("Symbol", "F062"), said("-blocker "), sign("Symbol", "b0")),
+        run("Symbol", said("\uf061 &#xF0A3;")) + run("Arial", said(" \uf061")),
+        run("Wingdings", sign("Wingdings", "F0E0"), said(" \uf0fc")) + run("", said("\uf0fc")),
+        run(
+            "", sign("Symbol", "F03C"), sign("Symbol", "F026"), sign("Webdings", "F061"), said("x")
+        ),
+        run("", sign("Symbol", "F0FF"), sign("Symbol", "zz"), said("y")),
+    )
+    data = office.docx("".join(f"<w:p>{paragraph}</w:p>" for paragraph in paragraphs))
+
+    assert read(data, "a.docx").text.split("\n\n") == [
+        "a β-blocker °",
+        "α ≤ \uf061",
+        "→ ✓\uf0fc",
+        "<&\uf061x",
+        "\uf0ffy",
+    ]
