@@ -22,6 +22,7 @@ from typing import NoReturn, cast
 import msgspec
 
 from recollect.errors import Permanent
+from recollect.extract import _zip
 from recollect.extract._places import Places
 from recollect.extract._text import NO_TEXT, clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
@@ -236,6 +237,9 @@ def work(
     """
     blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
     try:
+        is_archive = job.extractor in kinds and kinds[job.extractor].is_archive
+        if is_archive and (document := _zip.document(data)):
+            return ReadReply(document=document)
         match job.task:
             case Task.READ:
                 return _read_kind(job, blob, kinds[job.extractor], text_bytes)

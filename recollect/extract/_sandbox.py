@@ -265,6 +265,10 @@ class Sandbox:
             )
             with self._line.join(), self._heavy_turn, self._turn_of_machine():
                 reply = self._ask(job, blob)
+        if reply.document and self._kinds[job.extractor].is_archive:
+            other = next((one for one in self._kinds.values() if reply.document in one.types), None)
+            if other is not None and not other.is_archive:
+                return self._read(blob, self._job(blob, other.name), owner=owner)
         if reply.needs_heavy:
             raise _crash(blob, job)
         if reply.code:

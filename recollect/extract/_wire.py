@@ -158,7 +158,8 @@ class Packed(msgspec.Struct, frozen=True):
 class ReadReply(msgspec.Struct, frozen=True):
     """The outcome: a text, or a code and a message. With `packed` it is not the last one.
 
-    `needs_heavy`: neither; the job is one for a heavy child.
+    `needs_heavy`: neither; the job is one for a heavy child. `document`: the same; what looked like
+    an archive is a document of this media type.
     """
 
     text: str = ""
@@ -174,6 +175,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     code: str | None = None
     message: str = ""
     needs_heavy: bool = False
+    document: str | None = None
 
 
 def pack(message: msgspec.Struct) -> bytes:

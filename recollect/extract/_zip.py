@@ -33,6 +33,9 @@ EPUB = "application/epub+zip"
 ANY = "application/zip"
 
 _FOLDERS = {"word": DOCX, "xl": XLSX, "ppt": PPTX}
+_MAINS = {"word/document.xml": DOCX, "xl/workbook.xml": XLSX, "ppt/presentation.xml": PPTX}
+_DECLARED = (ODT, ODS, ODP, EPUB)
+_RECORD = b"PK\x01\x02"
 _OOXML_PARTS = (".xml", ".rels")
 _PACKAGE_PARTS = ("[Content_Types].xml", "_rels", "docProps", "customXml", "META-INF")
 
@@ -55,7 +58,7 @@ def contained(head: bytes) -> str | None:
             return None  # packed by a tool for other archives; the name may tell
         skipped = int.from_bytes(head[28:30], "little")
         declared = head[_NAME_AT + len("mimetype") + skipped :][:100]
-        for mime in (ODT, ODS, ODP, EPUB):
+        for mime in _DECLARED:
             if declared.startswith(mime.encode()) and not declared.startswith(
                 f"{mime}-template".encode()
             ):
@@ -84,6 +87,23 @@ def sniff(head: bytes, mime: str) -> bool | None:
         return False
     found = contained(head)
     return None if found is None else found == mime
+
+
+def document(data: bytes) -> str | None:
+    """The media type of the document that a ZIP is by its list, in whatever order its parts stand;
+    None for an archive, and for a kind that no extractor reads."""
+    if data.count(_RECORD) > MAX_ENTRIES:
+        return None
+    try:
+        package = Package(data)
+        if "mimetype" in package.names:
+            declared = next(package.pieces("mimetype"), b"").strip()
+            return next((mime for mime in _DECLARED if declared == mime.encode()), None)
+    except Permanent:
+        return None
+    if not {"[Content_Types].xml", "_rels/.rels"} <= package.names.keys():
+        return None
+    return next((mime for main, mime in _MAINS.items() if main in package.names), None)
 
 
 class Package:

@@ -93,6 +93,34 @@ def test_office_files_and_books_are_no_archives_whatever_their_name(data: bytes)
     assert _extractor(data) not in (None, "zip")
 
 
+PACKAGES = {
+    "docx": samples.word(lambda document: document.add_paragraph("quince")),
+    "xlsx": office.xlsx({"S": [["quince"]]}),
+    "pptx": office.pptx([("quince", [])]),
+    "odt": office.odt("quince"),
+    "ods": office.ods({"S": [["quince"]]}),
+    "odp": office.odp([("quince", [])]),
+    "epub": office.epub({"a.xhtml": "quince"}),
+}
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+@pytest.mark.parametrize("first", ["Thumbnails/a.png", "word/media/a.png"])
+def test_a_document_packed_in_another_order_is_no_archive(
+    read, unpack: Unpack, kind: str, first: str
+):
+    with zipfile.ZipFile(io.BytesIO(PACKAGES[kind])) as archive:
+        parts = {name: archive.read(name) for name in reversed(archive.namelist())}
+    data = packed({first: bytes(9_000), **parts}, stored=True)
+
+    assert "quince" in read(data, f"a.{kind}").text
+    found, members = unpack(data, f"a.{kind}")
+    assert ("quince" in found.text, members) == (True, {})
+    listed, members = unpack(packed({"b/c.bin": data, f"d.{kind}": data, "e.txt": "x"}))
+    assert set(members) == {"b/c.bin", f"d.{kind}", "e.txt"}
+    assert "quince" not in listed.text
+
+
 def test_a_program_in_a_zip_is_none_either():
     assert (
         _extractor(packed({"META-INF/MANIFEST.MF": "x", "A.class": b"\xca\xfe"}), "a.jar") is None

@@ -17,6 +17,7 @@ from itertools import pairwise
 from lzma import LZMAError
 
 from recollect.errors import Permanent
+from recollect.extract import _zip
 from recollect.extract._registry import HEAD, detect
 from recollect.extract._text import clean_line, safe_name
 from recollect.extract._wire import (
@@ -177,7 +178,7 @@ class _Unpacking:
         if len(data) != entry.file_size:
             raise _Skipped("it is damaged")
         self._paths.add(path)
-        if found.extractor != "zip":
+        if found.extractor != "zip" or _zip.document(bytes(data)):
             self._keep(path, bytes(data))
             self._kept += 1
             self._kept_bytes += len(data)

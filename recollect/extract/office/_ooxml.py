@@ -30,8 +30,8 @@ def open_package(data: bytes) -> Package:
 
 def relations(package: Package, part: str) -> Mapping[str, PartRelation]:
     """Relations of a part by their ids; those of the whole package for `""`."""
-    folder, name = posixpath.split(part)
-    source = posixpath.join(folder, "_rels", f"{name}.rels")
+    folder = posixpath.dirname(part)
+    source = relations_of(part)
     found: dict[str, PartRelation] = {}
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
@@ -44,6 +44,12 @@ def relations(package: Package, part: str) -> Mapping[str, PartRelation]:
     if source in package.names:
         _xml.parse(package.pieces(source), start)
     return found
+
+
+def relations_of(part: str) -> str:
+    """The part that lists the relations of another."""
+    folder, name = posixpath.split(part)
+    return posixpath.join(folder, "_rels", f"{name}.rels")
 
 
 def main_part(package: Package) -> str:

@@ -13,13 +13,14 @@ from recollect.extract import _xml
 
 _NEEDS = (
     *(b"footnoteReference", b"endnoteReference", b"commentReference", b"altChunk", b"oMath"),
-    *(b"txbxContent", b":rt>", b":cr/>", b":ptab", b'"page"'),
+    *(b"txbxContent", b":rt>", b":cr/>", b":ptab", b'"page"', b":chart ", b":relIds "),
 )
 _LINK = re.compile(rb"""(<(?:\w+:)?hyperlink\b[^>]*?)\s[\w-]+:id=(?:"[^"]*"|'[^']*')""")
 """Its address is listed with the part of the notes, whose numbers mean others elsewhere."""
 _COMMENT = "comment"
 _REFERENCES = {f"{kind}Reference": kind for kind in ("footnote", "endnote", _COMMENT)}
-_OTHERS = frozenset({"AlternateContent", "Fallback", "oMath", "oMathPara"})
+_DRAWN = frozenset({"chart", "relIds"})
+_OTHERS = frozenset({"AlternateContent", "Fallback", "oMath", "oMathPara", *_DRAWN})
 """whose names have a prefix of their own"""
 _DELETED = "deleted"
 _SEPARATORS = ("separator", "continuationSeparator", "continuationNotice")
@@ -80,6 +81,11 @@ def plain(
     rewriting = _Rewriting(source, known, read_chunk)
     parts = {part: known[kind].without() for kind, part in notes.items()}
     return Plain(parts | {main: rewriting.whole}, rewriting.equations, rewriting.chunks)
+
+
+def _in_one_line(markdown: str) -> str:
+    """Without the signs of a table, as it stands in a cell."""
+    return " ".join(markdown.replace("|", " ").replace(" --- ", " ").split())
 
 
 def _is_of_page(attributes: Mapping[str, str]) -> bool:
@@ -243,14 +249,19 @@ class _Rewriting:
                 self._replace(here, b"")
             case "cr" | "ptab" | "br" if tag != "br" or _is_of_page(attributes):
                 self._replace(here, b"<%sbr/>" % self._prefix)
-            case "altChunk":
-                self.chunks.append(self._read_chunk(_xml.plain(attributes).get("id", "")))
-                mark = self._text(f"{_OPEN}c{len(self.chunks) - 1}{_CLOSE}")
-                self._replace(here, b"<%sp>%s</%sp>" % (self._prefix, mark, self._prefix))
-            case reference if reference in _REFERENCES:
-                self._refer(here, _REFERENCES[reference], _xml.plain(attributes).get("id", ""))
-            case _:
-                pass
+            case other:
+                self._start_reference(here, other, _xml.plain(attributes))
+
+    def _start_reference(self, here: int, tag: str, values: Mapping[str, str]) -> None:
+        """To what is in another part."""
+        if tag in _REFERENCES:
+            self._refer(here, _REFERENCES[tag], values.get("id", ""))
+        elif tag == "altChunk":
+            self._replace(here, self._chunk(self._read_chunk(values.get("id", ""))))
+        elif tag in _DRAWN and self._behind:
+            told = self._read_chunk(values.get("id") or values.get("dm", ""))
+            told = _in_one_line(told) if "tc" in self._path else told
+            self._behind[-1] += [self._chunk(told)] if told else []
 
     def _end(self, name: str) -> None:
         tag = self._path.pop()
@@ -279,6 +290,11 @@ class _Rewriting:
                     self._sinks[-1] += self._all_of(kind)
             case _:
                 pass
+
+    def _chunk(self, chunk: str) -> bytes:
+        self.chunks.append(chunk)
+        mark = self._text(f"{_OPEN}c{len(self.chunks) - 1}{_CLOSE}")
+        return b"<%sp>%s</%sp>" % (self._prefix, mark, self._prefix)
 
     def _refer(self, here: int, kind: str, number: str) -> None:
         note = self._notes[kind].by_id.get(number) if kind in self._notes else None

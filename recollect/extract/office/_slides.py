@@ -15,6 +15,7 @@ class Slide(NamedTuple):
     blocks: Sequence[str]
     notes: Sequence[str] = ()
     hidden: bool = False
+    remarks: Sequence[str] = ()
 
 
 def written(slides: Iterable[Slide], title: str | None) -> Extracted:
@@ -31,6 +32,7 @@ def written(slides: Iterable[Slide], title: str | None) -> Extracted:
         blocks = [f"## {slide.title}"] if slide.title else []
         blocks += slide.blocks
         blocks += ["Notes:", *slide.notes] if slide.notes else []
+        blocks += ["Comments:", *slide.remarks] if slide.remarks else []
         if text := "\n\n".join(blocks):
             places.append(Place(size, {"page": number}))
             texts.append(text)

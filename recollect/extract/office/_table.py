@@ -36,6 +36,8 @@ class Row(NamedTuple):
 class Sheet(NamedTuple):
     name: str
     rows: Iterable[Row]
+    besides: Iterable[str] = ()
+    """lines that are in no cell: boxes, titles of charts, remarks; looked at after the rows"""
 
 
 def lines(rows: Iterable[Row], *, titles: int = 0) -> Iterator[tuple[int, str]]:
@@ -122,19 +124,26 @@ def write_sheets(sheets: Iterable[Sheet]) -> tuple[str, Places]:
         name = " ".join(sheet.name.split())
         heading = ("\n" if size else "") + f"## {name}\n"
         starts, numbers = array("I"), array("q")
-        for number, line in lines(sheet.rows, titles=_TITLE_ROWS):
+        besides: int | None = None
+        rows = lines(sheet.rows, titles=_TITLE_ROWS)
+        for number, line in chain(rows, ((0, line) for line in sheet.besides)):
             if heading:
                 places.add(size, {"sheet": name})
                 written.append(heading)
                 size += len(heading) + 1
                 heading = ""
-            starts.append(size)
-            numbers.append(number)
+            if number:
+                starts.append(size)
+                numbers.append(number)
+            elif besides is None:
+                besides = size
             written.append(line)
             size += len(line) + 1
             if size > TEXT_BYTES:
                 break
         places.add_all({"sheet": name}, "row", starts, numbers)
+        if besides is not None:
+            places.add(besides, {"sheet": name})
         if size > TEXT_BYTES:
             break
     return "\n".join(written), places

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from recollect.extract import _xml, _zip
 from recollect.extract._text import clean_line
-from recollect.extract.office import _ooxml, _slides
+from recollect.extract.office import _drawn, _ooxml, _slides, xlsx
 from recollect.model import Blob, Extracted
 
 _TITLES = ("title", "ctrTitle")
@@ -16,7 +16,7 @@ _DEFAULT_TITLE = re.compile(r"PowerPoint Presentation|Slide \d+|Presentation")
 
 _TAGS = _xml.Tags(
     *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
-    *("buNone", "buChar", "buAutoNum", "Fallback"),
+    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds"),
 )
 
 
@@ -29,6 +29,7 @@ def extract(blob: Blob) -> Extracted:
 
 def _read(package: _zip.Package) -> Iterator[_slides.Slide]:
     has_notes = _has_notes(package)
+    has_comments = any("omment" in name for name in package.names)
     for part in _parts(package):
         slide = _Slide(package, part)
         notes = _ooxml.related(package, part, "notesSlide") if has_notes else None
@@ -37,7 +38,9 @@ def _read(package: _zip.Package) -> Iterator[_slides.Slide]:
             # A title has no place among notes, so what claims to be one is text.
             found = _Slide(package, notes)
             said = [text for text in (found.title, *found.blocks) if text]
-        yield _slides.Slide(slide.title, slide.blocks, said, slide.hidden)
+        comments = _ooxml.related(package, part, "comments") if has_comments else None
+        remarks = _drawn.paragraphs(package, comments) if comments else []
+        yield _slides.Slide(slide.title, slide.blocks, said, slide.hidden, remarks)
 
 
 def _has_notes(package: _zip.Package) -> bool:
@@ -78,6 +81,7 @@ class _Slide:
         self._level = 0
         self._table: list[list[str]] | None = None
         self._choices = 0
+        self._drawings = _drawn.Drawings(package, part, xlsx.shown)
         for _ in _xml.written(package.pieces(part), self._start, self._end, self._text):
             pass
 
@@ -118,6 +122,9 @@ class _Slide:
             case "Fallback":
                 # The same again, for readers that do not know what the choice before it uses.
                 self._choices += 1
+            case "chart" | "relIds":
+                values = _xml.plain(attributes)
+                self.blocks += self._drawings.blocks(values.get("id") or values.get("dm", ""))
             case _:
                 pass
 

@@ -8,12 +8,27 @@ from collections.abc import Mapping
 from recollect.errors import Permanent
 from recollect.extract import _magic, _ole, _xml, _zip
 from recollect.extract._text import decode
-from recollect.extract.office import _numbers, _office, _ooxml, _plain_docx, _symbols, _veiled, rtf
+from recollect.extract.office import (
+    _drawn,
+    _numbers,
+    _office,
+    _ooxml,
+    _plain_docx,
+    _symbols,
+    _veiled,
+    rtf,
+    xlsx,
+)
 from recollect.extract.web import _page, mail
 from recollect.model import Blob, Extracted
 
+_MAIN = "word/document.xml"
+"""the name that xberg knows of the main part"""
 _NESTING = 3
 _PICTURE = re.compile(r"!\[([^\[\]]*)\]\(media/[^()\s]*\)")
+_INITIAL = re.compile(rb"""\sw:dropCap=["'](?:drop|margin)["']""")
+_PARAGRAPH, _END = (b"<w:p ", b"<w:p>"), b"</w:p>"
+_WORDS = re.compile(rb"<w:t(?:\s[^<>]*)?>([^<]*)</w:t>")
 _NAME = re.compile(r"(?:\w+ )?\w* ?\d+|(?i:\S+\.(?:jpe?g|png|gif|bmp|emf|wmf|tiff?|svg))|image|")
 
 
@@ -31,9 +46,12 @@ def _read(blob: Blob, depth: int) -> Extracted:
     relations = _ooxml.relations(package, shown.main)
 
     read: set[str | None] = set()
+    drawings = _drawn.Drawings(package, shown.main, xlsx.shown)
 
     def read_chunk(id: str) -> str:
-        part = relations[id].target if id in relations else None
+        kind, part = relations.get(id, ("", None))
+        if kind in _drawn.KINDS:
+            return "\n\n".join(drawings.blocks(id))
         if part in read:
             return ""
         read.add(part)
@@ -52,7 +70,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
         package.read(part) if (part := _ooxml.related(package, shown.main, kind)) else None
         for kind in ("styles", "numbering")
     )
-    sources[shown.main] = _numbers.numbered(sources[shown.main], styles, lists)
+    sources[shown.main] = _numbers.numbered(_with_initials(sources[shown.main]), styles, lists)
     plain = _plain_docx.plain(shown.main, shown.notes, sources, read_chunk)
     written = {
         part: source
@@ -60,7 +78,10 @@ def _read(blob: Blob, depth: int) -> Extracted:
         if part in shown.changed or source is not shown.sources[part]
     }
     changed = {**written, **plain.parts}
-    extracted = _office.read(_with(package, changed) if changed else blob.data, _zip.DOCX)
+    if changed or shown.main != _MAIN:
+        extracted = _office.read(_with(package, shown.main, changed), _zip.DOCX)
+    else:
+        extracted = _office.read(blob.data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
     return Extracted(text, title=plain.title(extracted.title), warnings=warnings)
 
@@ -84,10 +105,36 @@ def _chunk(data: bytes, depth: int) -> str:
     return decode(data)
 
 
-def _with(package: _zip.Package, changed: Mapping[str, bytes]) -> bytes:
+def _with_initials(source: bytes) -> bytes:
+    """Drop caps as letters of the word that they begin: each is a paragraph of its own (ECMA-376
+    part 1, 17.3.1.11)."""
+    edits: list[tuple[int, int, bytes]] = []
+    done = 0
+    for found in _INITIAL.finditer(source):
+        if found.start() < done:
+            continue
+        start = max(source.rfind(tag, done, found.start()) for tag in _PARAGRAPH)
+        end = source.find(_END, found.end()) + len(_END)
+        done = max(end, found.end())
+        if start < 0 or not source.startswith(_PARAGRAPH, end):
+            continue
+        at = _xml.tag_end(source, end)
+        done = max(source.find(_END, at), at)
+        if source.startswith(b"<w:pPr>", at):
+            at = source.find(b"</w:pPr>", at) + len(b"</w:pPr>")
+        said = b"".join(_WORDS.findall(source, start, end))
+        edits += [(start, end, b""), (at, at, b"<w:r><w:t>%s</w:t></w:r>" % said)]
+    return _xml.edited(source, edits) if edits else source
+
+
+def _with(package: _zip.Package, main: str, changed: Mapping[str, bytes]) -> bytes:
     out = io.BytesIO()
+    names = {main: _MAIN, _ooxml.relations_of(main): _ooxml.relations_of(_MAIN)}
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name in package.names:
+            if name in (_MAIN, _ooxml.relations_of(_MAIN)) and name not in names:
+                continue
             if name.endswith((".xml", ".rels")):  # pictures tell nothing, and may be damaged
-                archive.writestr(name, changed[name] if name in changed else package.read(name))
+                part = changed[name] if name in changed else package.read(name)
+                archive.writestr(names.get(name, name), part)
     return out.getvalue()

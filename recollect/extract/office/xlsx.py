@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _ooxml, _table
+from recollect.extract.office import _drawn, _ooxml, _table
 from recollect.model import Blob, Extracted
 
 _DATE, _TIME, _PERCENT = "date", "time", "percent"
@@ -36,6 +36,7 @@ _MIDNIGHT = re.compile(r"T00:00:00(?:\.0+)?Z?$|(?<=:\d\d)\.0+(?=Z?$)")
 _LONGEST_CODE = 255
 """characters, of which Excel writes no more"""
 
+_THREAD = "[Threaded comment]"
 _NO_DAY, _FIRST_YEAR = 60, 366
 """days; a time of day whose number is not beyond them is a sum of times, and has no date"""
 _LONGEST = 1e9
@@ -53,7 +54,9 @@ def extract(blob: Blob) -> Extracted:
     formats = _formats(package, _ooxml.related(package, book, "styles"))
     text, places = _table.write_sheets(
         _table.Sheet(
-            name, _Rows(strings, formats, workbook.epoch, budget).read(package.pieces(part))
+            name,
+            _Rows(strings, formats, workbook.epoch, budget).read(package.pieces(part)),
+            _besides(package, part),
         )
         for name, part in workbook.sheets
     )
@@ -63,6 +66,13 @@ def extract(blob: Blob) -> Extracted:
         warnings=[*_table.hidden_sheets(workbook.hidden), *budget.warnings()],
         places=places,
     )
+
+
+def shown(value: float, code: str) -> str:
+    """A number under a format of Excel's. Raises ValueError for one that is not finite."""
+    if not math.isfinite(value):
+        raise ValueError(value)
+    return value_text(value, format_of(code), epoch(from_1904=False))
 
 
 def value_text(value: float, format: str | None, epoch: datetime) -> str:
@@ -146,6 +156,57 @@ def format_of(code: str) -> str | None:
 def epoch(from_1904: bool) -> datetime:
     # Of days from 1 March 1900 on.
     return datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 - has none
+
+
+def _besides(package: _zip.Package, part: str) -> Iterator[str]:
+    """The words of a sheet that are in no cell: those of boxes and charts, and remarks."""
+    has_drawings = any("drawing" in name for name in package.names)
+    if has_drawings and (drawing := _ooxml.related(package, part, "drawing")):
+        drawings = _drawn.Drawings(package, drawing, None)
+        blocks: list[str] = []
+
+        def sees(tag: str, values: Mapping[str, str]) -> None:
+            if tag in ("chart", "relIds"):
+                blocks.extend(drawings.blocks(values.get("id") or values.get("dm", "")))
+
+        yield from _drawn.paragraphs(package, drawing, sees)
+        yield from blocks
+    yield from _remarks(package, part)
+
+
+def _remarks(package: _zip.Package, part: str) -> Iterator[str]:
+    """By cell. Of a thread each is in a part of its own, and all in one once more, for older
+    programs."""
+    told: list[tuple[str, str]] = []
+    ref = ""
+    words: list[str] = []
+    inside = False
+
+    def start(tag: str, values: Mapping[str, str]) -> None:
+        nonlocal ref, inside
+        if tag in ("comment", "threadedComment"):
+            ref = values.get("ref", "")
+        inside = tag in ("t", "text")
+
+    def end(tag: str) -> None:
+        nonlocal inside
+        inside = False
+        if tag == "text":
+            told.append((ref, " ".join(_ooxml.unescaped("".join(words)).split())))
+            words.clear()
+
+    def text(piece: str) -> None:
+        if inside:
+            words.append(piece)
+
+    if not any("omment" in name for name in package.names):
+        return
+    for kind in ("threadedComment", "comments"):
+        if found := _ooxml.related(package, part, kind):
+            _xml.parse(package.pieces(found), start, end, text)
+    for cell, remark in told:
+        if remark and not remark.startswith(_THREAD):
+            yield f"{cell}: {remark}"
 
 
 class _Workbook:
