@@ -1,0 +1,191 @@
+"""Charts, SmartArt, boxes and remarks of Office files: parts of their own."""
+
+import io
+import posixpath
+import zipfile
+from collections.abc import Mapping
+
+import pytest
+
+from tests.extract import office
+
+OFFICE = "http://schemas.openxmlformats.org"
+KIND = f"{OFFICE}/officeDocument/2006/relationships"
+SPACES = (
+    f'xmlns:c="{OFFICE}/drawingml/2006/chart" xmlns:a="{OFFICE}/drawingml/2006/main" '
+    f'xmlns:r="{KIND}" xmlns:dgm="{OFFICE}/drawingml/2006/diagram" '
+    f'xmlns:xdr="{OFFICE}/drawingml/2006/spreadsheetDrawing"'
+)
+
+
+def points(*texts: str, format: str = "General", kind: str = "num") -> str:
+    inside = "".join(f'<c:pt idx="{n}"><c:v>{text}</c:v></c:pt>' for n, text in enumerate(texts))
+    return (
+        f"<c:{kind}Ref><c:f>A1</c:f><c:{kind}Cache><c:formatCode>{format}</c:formatCode>"
+        f'<c:ptCount val="{len(texts)}"/>{inside}</c:{kind}Cache></c:{kind}Ref>'
+    )
+
+
+def title(words: str) -> str:
+    return (
+        f"<c:title><c:tx><c:rich><a:p><a:r><a:t>{words}</a:t></a:r></a:p></c:rich></c:tx></c:title>"
+    )
+
+
+DAYS = points("45292", "45293", format="m/d/yyyy")
+CHART = (
+    f"<c:chartSpace {SPACES}><c:chart>{title('Pears sold')}<c:plotArea><c:barChart>"
+    f"<c:ser><c:tx>{points('Bosc', kind='str')}</c:tx><c:cat>"
+    f"{DAYS}</c:cat><c:val>{points('4.5', '7')}</c:val></c:ser><c:ser><c:cat>{DAYS}</c:cat>"
+    f"<c:val>{points('0.25', 'NaN', format='0%')}</c:val></c:ser></c:barChart>"
+    f"<c:valAx>{title('Tons')}</c:valAx></c:plotArea></c:chart></c:chartSpace>"
+)
+TABLE = (
+    "Pears sold; Tons\n\n|  | Bosc | 2 |\n| --- | --- | --- |\n| 2024-01-01 | 4.5 | 25% |\n"
+    "| 2024-01-02 | 7 | NaN |"
+)
+
+
+def point(id: str, words: str = "", kind: str = "") -> str:
+    kind = f' type="{kind}"' if kind else ""
+    said = f"<dgm:t><a:p><a:r><a:t>{words}</a:t></a:r></a:p></dgm:t>" if words else ""
+    return f'<dgm:pt modelId="{id}"{kind}>{said}</dgm:pt>'
+
+
+def link(source: str, target: str, at: int, kind: str = "") -> str:
+    kind = f' type="{kind}"' if kind else ""
+    return f'<dgm:cxn modelId="x" srcId="{source}" destId="{target}" srcOrd="{at}"{kind}/>'
+
+
+DIAGRAM = (
+    f"<dgm:dataModel {SPACES}><dgm:ptLst>{point('0', kind='doc')}{point('3', 'grower')}"
+    f"{point('1', 'owner')}{point('2', 'buyer')}{point('4', 'alone')}{point('5', 'pres', 'pres')}"
+    f"{point('6', 'each week', 'sibTrans')}</dgm:ptLst><dgm:cxnLst>{link('0', '1', 0)}"
+    f"{link('1', '2', 1)}{link('1', '3', 0)}{link('2', '1', 0)}{link('5', '4', 0, 'presOf')}"
+    "</dgm:cxnLst></dgm:dataModel>"
+)
+TREE = "- owner\n  - grower\n  - buyer\n- alone\n- each week"
+FRAMES = (
+    f'<a:graphic {SPACES}><a:graphicData><c:chart r:id="rId7"/></a:graphicData></a:graphic>'
+    f'<a:graphic {SPACES}><a:graphicData><dgm:relIds r:dm="rId8" r:lo="rId7"/></a:graphicData>'
+    "</a:graphic>"
+)
+DRAWN = {
+    "rId7": ("chart", "charts/chart1.xml", CHART),
+    "rId8": ("diagramData", "diagrams/data1.xml", DIAGRAM),
+}
+
+
+def having(data: bytes, part: str, parts: Mapping[str, tuple[str, str, str]]) -> bytes:
+    """With further parts, by the ids of their relations to one of it: kind, name and content."""
+    folder, name = posixpath.split(part)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        whole = {name: archive.read(name) for name in archive.namelist()}
+    relations = f"{folder}/_rels/{name}.rels"
+    listed = whole.get(relations, b"<Relationships></Relationships>").decode()
+    for id, (kind, target, content) in parts.items():
+        added = f'<Relationship Id="{id}" Type="{KIND}/{kind}" Target="{target}"/>'
+        listed = listed.replace("</Relationships>", f"{added}</Relationships>")
+        whole[posixpath.normpath(f"{folder}/{target}")] = content.encode()
+    return office.packed({**whole, relations: listed.encode()})
+
+
+def test_a_slide_tells_its_charts_diagrams_and_comments(read):
+    comments = (
+        '<p:cmLst xmlns:p="p"><p:cm><p:text>too few</p:text></p:cm><p:cm><p:text> </p:text></p:cm>'
+        "</p:cmLst>"
+    )
+    frames = f"<p:graphicFrame>{FRAMES}{FRAMES}</p:graphicFrame>"
+    data = office.pptx([("Harvest", ["a"])], notes={1: "said"}, extra=frames)
+    parts = {**DRAWN, "rId9": ("comments", "../comments/comment1.xml", comments)}
+
+    assert read(having(data, "ppt/slides/slide1.xml", parts), "a.pptx").text == (
+        f"## Harvest\n\n- a\n\n{TABLE}\n\n{TREE}\n\nNotes:\n\nsaid\n\nComments:\n\ntoo few"
+    )
+
+
+def test_a_word_file_tells_its_charts_and_diagrams(read):
+    def p(inside: str) -> str:
+        return f"<w:p><w:r><w:t>before</w:t>{inside}<w:t> after</w:t></w:r></w:p>"
+
+    drawing = f"<w:drawing>{FRAMES}</w:drawing>"
+    cell = f"<w:tbl><w:tr><w:tc>{p('')}</w:tc><w:tc>{p(drawing)}</w:tc></w:tr></w:tbl>"
+
+    shown = read(having(office.docx(p(drawing) + p("")), "word/document.xml", DRAWN), "a.docx")
+    celled = read(having(office.docx(cell), "word/document.xml", DRAWN), "a.docx")
+
+    assert shown.text == f"before after\n\n{TABLE}\n\n{TREE}\n\nbefore after"
+    assert celled.text == (
+        "| before after | before after Pears sold; Tons Bosc 2 2024-01-01 4.5 25% 2024-01-02 7 NaN"
+        " - owner - grower - buyer - alone - each week |\n| --- | --- |"
+    )
+
+
+@pytest.mark.parametrize("cells", ["<row><c><v>1</v></c></row>", ""])
+def test_a_sheet_tells_boxes_titles_of_charts_and_remarks(read, cells: str):
+    drawing = (
+        f"<xdr:wsDr {SPACES}><xdr:sp><xdr:txBody><a:p><a:r><a:t>read </a:t></a:r><a:r><a:t>me"
+        f"</a:t></a:r></a:p></xdr:txBody></xdr:sp>{FRAMES}</xdr:wsDr>"
+    )
+    comments = (
+        '<comments><comment ref="B2"><text><r><t>check </t></r><r><t>this</t></r></text></comment>'
+        '<comment ref="C3"><text><t>[Threaded comment] Your version …</t></text></comment>'
+        "</comments>"
+    )
+    thread = (
+        '<ThreadedComments><threadedComment ref="C3"><text>why?</text></threadedComment>'
+        '<threadedComment ref="C3"><text>so</text></threadedComment></ThreadedComments>'
+    )
+    data = office.raw_xlsx(f"<worksheet><sheetData>{cells}</sheetData></worksheet>")
+    parts = {
+        "rId1": ("drawing", "../drawings/drawing1.xml", drawing),
+        "rId2": ("comments", "../comments1.xml", comments),
+        "rId3": ("threadedComment", "../threadedComments/t1.xml", thread),
+    }
+    data = having(data, "xl/worksheets/sheet1.xml", parts)
+    data = having(data, "xl/drawings/drawing1.xml", DRAWN)
+
+    extracted = read(data, "a.xlsx")
+
+    assert extracted.text.split("\n") == [
+        "## S",
+        "",
+        *(["1"] if cells else []),
+        "read me",
+        "Pears sold; Tons",
+        *TREE.split("\n"),
+        "C3: why?",
+        "C3: so",
+        "B2: check this",
+    ]
+    assert [place.at for place in extracted.places][-1] == {"sheet": "S"}
+
+
+@pytest.mark.parametrize("part", ["word/document2.xml", "main.xml"])
+def test_the_main_part_may_have_another_name(read, part: str):
+    with zipfile.ZipFile(io.BytesIO(office.docx("<w:p><w:r><w:t>a</w:t></w:r></w:p>"))) as archive:
+        whole = {name: archive.read(name) for name in archive.namelist()}
+    folder, name = posixpath.split(part)
+    whole[part] = whole.pop("word/document.xml")
+    whole[posixpath.join(folder, "_rels", f"{name}.rels")] = whole.pop(
+        "word/_rels/document.xml.rels"
+    )
+    whole["_rels/.rels"] = whole["_rels/.rels"].replace(b"word/document.xml", part.encode())
+
+    assert read(office.packed(whole), "a.docx").text == "a"
+
+
+def test_a_drop_cap_begins_its_word(read):
+    def p(words: str, drop: str = "", more: str = "") -> str:
+        frame = f'<w:framePr w:dropCap="{drop}" w:lines="3"/>' if drop else ""
+        return f"<w:p><w:pPr>{frame}{more}</w:pPr><w:r><w:t>{words}</w:t></w:r></w:p>"
+
+    body = (
+        p("O", "drop") + p("nce", more='<w:jc w:val="left"/>') + p("x", "none") + p("T", "margin")
+        + "<w:p><w:r><w:t>wice</w:t></w:r></w:p>" + p("A", "drop") + p("B", "drop") + p("c")
+        + p("Z", "drop")
+    )  # fmt: skip
+
+    text = read(office.docx(body), "a.docx").text
+
+    assert text.split("\n\n") == ["Once", "x", "Twice", "AB", "c", "Z"]
