@@ -211,6 +211,30 @@ def test_an_rtf_says_what_its_programs_show(read, written, shown):
 
 
 @pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (rb"H{\sub 2}O", "H2O"),
+        (b"{\\f1 un}\r\ntrue", "untrue"),
+        (rb"{\field{\*\fldinst HYPERLINK http://a.test}{\fldrslt it}}s", "[it](http://a.test)s"),
+        (rb"a{x}\lang7 b {c} d {e}, {f }g\}h", "axb c d e, f g}h"),
+    ],
+)
+def test_a_group_of_an_rtf_does_not_part_a_word(read, written, shown):
+    assert read(rb"{\rtf1\ansi\pard %s\par}" % written).text == shown
+
+
+def test_styles_of_headings_make_some_where_a_paragraph_does_not_say_so(read):
+    styles = rb"{\stylesheet{\s0\ql Default;}{\s1\sbasedon0\b Heading 1;}{\s22\b\ql heading 2;}}"
+    body = (
+        rb"\pard\plain \s1\ql\b{\loch Pears}\par\pard\plain \s22 Trees\par\pard\s0 \\s1 it is\par"
+    )
+
+    text = read(rb"{\rtf1\ansi" + styles + body + b"}").text
+
+    assert text == "# Pears\n\n## Trees\n\n\\s1 it is"
+
+
+@pytest.mark.parametrize(
     ("instruction", "address"),
     [
         (rb'HYPERLINK "http://x.test/\'e4/\u1103?"', "http://x.test/%C3%A4/%D1%8F"),

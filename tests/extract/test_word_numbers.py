@@ -231,3 +231,56 @@ def test_an_rtf_says_its_numbers_itself(read):
     text = read(rb"{\rtf1\ansi\pard\par" + b"".join(lines) + b"}", "a.rtf").text
 
     assert text.split("\n\n") == ["(a) words", "1.2. words", "iv. words", *["words"] * 3]
+
+
+LABELS = (
+    (rb"1.", "1. "),
+    (rb"2)", "2) "),
+    (rb"iv.", "iv. "),
+    (rb"\f3 \'b7", "- "),
+    (rb"\u-3913 ?", "- "),
+    (rb"Article 3 \endash ", "Article 3 \u2013 "),
+    (rb"\'a7\~7", "\u00a7\u00a07 "),
+    (
+        rb"\u1057\'d1\u1090\'f2\u1072\'e0\u1090\'f2\u1100\'fc\u1103\'ff",
+        "\u0421\u0442\u0430\u0442\u044c\u044f ",
+    ),
+    (rb"\u31532?\u19968?", "\u7b2c\u4e00 "),
+)
+
+
+@pytest.mark.parametrize("program", ["Word", "LibreOffice", "TextEdit"])
+def test_the_numbers_of_an_rtf_stand_ahead_of_their_items(read, program: str):
+    items = {
+        # The number comes before the paragraph that it belongs to.
+        "Word": rb"{\listtext\pard\plain\ltrpar \s15\loch\f31 %s\tab}\pard \ltrpar\s15\ql\fi-360"
+        rb"\ls1\ilvl0\rin0 {\rtlch\fcs1 \af0 words\par }",
+        "LibreOffice": rb"\pard\plain \s33\ql{\listtext\pard\plain  %s\tab}\ilvl0\ls2 "
+        rb"{\loch words}\par ",
+        "TextEdit": b"\\ls1\\ilvl0\n\\f0 {\\listtext\t%s\t}words\\\n",
+    }
+    body = b"".join(items[program] % label for label, _ in LABELS)
+
+    text = read(rb"{\rtf1\ansi\deff0 \pard " + body + rb"\pard after\par}", "a.rtf").text
+
+    assert text == "\n".join(f"{shown}words" for _, shown in LABELS) + "\n\nafter"
+
+
+def test_the_levels_headings_and_cells_of_an_rtf_keep_their_numbers(read):
+    label = rb"{\listtext\pard\plain %s\tab}\pard\plain"
+    body = (
+        (label % b"1.") + rb"\ls1\ilvl0 one\par" + (label % b"a.") + rb"\ls1\ilvl1 part\par"
+        rb"\pard\par" + (label % b"Article 2.") + rb"\s1\ls2\outlinelevel0 Terms\par"
+        rb"\trowd\cellx1000\cellx2000" + (label % b"7.")
+        + rb"\intbl\ls3\cell pear\cell\row\pard x\par"
+    )  # fmt: skip
+
+    extracted = read(rb"{\rtf1\ansi " + body + b"}", "a.rtf")
+
+    assert extracted.text.split("\n\n") == [
+        "1. one\n  a. part",
+        "# Article 2. Terms",
+        "| 7. | pear |\n| --- | --- |",
+        "x",
+    ]
+    assert extracted.title == "Article 2. Terms"

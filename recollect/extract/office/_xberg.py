@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import xberg
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
-from recollect.extract._text import plain_markdown, raised
+from recollect.extract import _signs, _zip
 
 PDF = "application/pdf"
 MAX_PAGES = 5_000
@@ -61,10 +60,10 @@ def convert(data: bytes, mime: str) -> Converted:
     document = result.results[0]
     text = document.content
     if mime == _zip.DOCX:
-        text = _SET.sub(lambda part: part[2] or raised(part[3], part[1]), text)
+        text = _SET.sub(lambda part: part[2] or _signs.raised(part[3], part[1]), text)
     return Converted(
-        text=plain_markdown(text),
-        pages=[plain_markdown(page.content) for page in document.pages or ()],
+        text=_signs.plain(text, by_xberg=True),
+        pages=[_signs.plain(page.content, by_xberg=True) for page in document.pages or ()],
         title=document.metadata.title,
     )
 
