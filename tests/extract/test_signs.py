@@ -171,3 +171,50 @@ def _of_rtf(words: str, mark: str) -> str:
         one if one.isascii() else f"\\u{ord(one) - 65536 * (ord(one) > 32767)}?" for one in words
     )
     return f"{{\\{mark} {said}}}" if mark else said
+
+
+SUPER = '<text:span text:style-name="U">{}</text:span>'
+RAISED = {
+    "docx": (
+        '<w:r><w:t xml:space="preserve">{}</w:t></w:r><w:proofErr w:type="x"/>',
+        '<w:r><w:rPr><w:b/><w:vertAlign w:val="superscript"/></w:rPr><w:t>{}</w:t></w:r>',
+        "<w:tbl><w:tr><w:tc><w:p>{0}</w:p></w:tc></w:tr></w:tbl><w:p>{0}</w:p>",
+    ),
+    "odp": (
+        "<text:span>{}</text:span>",
+        SUPER,
+        "<draw:page><draw:frame><draw:text-box><text:p>{0}</text:p></draw:text-box></draw:frame>"
+        "</draw:page>",
+    ),
+    "odt": ("{}", SUPER, "<text:p>{0}</text:p><text:p><text:span>{0}</text:span></text:p>"),
+    "pptx": (
+        "<a:r><a:rPr/><a:t>{}</a:t></a:r>",
+        '<a:r><a:rPr baseline="30000"/><a:t>{}</a:t></a:r>',
+        "<p:sp><p:txBody><a:p>{0}</a:p></p:txBody></p:sp>",
+    ),
+    "rtf": (r"{{\f1\fs24 {}}}", r"{{\fs20\super\f1 {}}}", r"\pard {0}\par\pard\plain\fs24{0}\par"),
+}
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_a_power_is_no_longer_number(read, kind: str):
+    plain, raised, around = RAISED[kind]
+    parts = ["2", "10", " = 1024; 10", "-3", " m", "2", "; 5", "th", "; x"]
+    line = "".join((raised if at % 2 else plain).format(part) for at, part in enumerate(parts))
+    style = (
+        '<style:style style:name="U" style:family="text"><style:text-properties '
+        'style:text-position="super 58%"/></style:style>'
+    )
+    body = around.format(line)
+    data = {
+        "docx": lambda: office.docx(body),
+        "odp": lambda: office.odf("presentation", body, style),
+        "odt": lambda: office.odf("text", body, style),
+        "pptx": lambda: office.pptx([("T", [])], extra=body),
+        "rtf": lambda: rf"{{\rtf1\ansi {body}}}".encode(),
+    }[kind]()
+
+    text = read(data, f"a.{kind}").text
+
+    times = around.count("{0}")
+    assert text.replace("**", "").count("2^10 = 1024; 10^-3 m2; 5th; x") == times

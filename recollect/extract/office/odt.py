@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from recollect.errors import Permanent
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _odf, _office, _plain_docx
+from recollect.extract.office import _odf, _office, _plain_docx, _powers
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -37,10 +37,13 @@ def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
     hiding: set[str] = set()
+    raising: set[bytes] = set()
     for part in (_STYLES, _CONTENT):
-        if part in package.names and _HIDES in (styles := package.read(part)):
-            hiding |= _hiding(styles)
-    composed = _xml.composed(source)
+        if part in package.names:
+            styles = package.read(part)
+            hiding |= _hiding(styles) if _HIDES in styles else set()
+            raising |= _powers.raising(styles)
+    composed = _powers.in_odt(_xml.composed(source), raising)
     if composed is source and not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
     rewriting = _rewritten(composed, hiding)

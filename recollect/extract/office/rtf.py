@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
-from recollect.extract.office import _code_pages, _office, _rtf_labels
+from recollect.extract.office import _code_pages, _office, _powers, _rtf_labels
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
@@ -46,7 +46,7 @@ _BESIDE = re.compile(
     rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end)|datafield)(?![a-z])[^{}]*+\}"
 )
 """what belongs to notes, marks and links; the same"""
-_GOES_ON = re.compile(rb"(?<!\\)\}(?=[\r\n]*+[^{}\s])")
+_GOES_ON = re.compile(rb"\}(?<!\\\})(?=[\r\n]*+[^{}\s])")
 """the end of a group with text behind it, where xberg puts a space, as in `H{\\sub 2}O`"""
 _HEADING = re.compile(rb"\{\\s(\d{1,5})\\[^{};]* [Hh]eading ([1-9]);\}")
 """a style of headings, in the list of styles"""
@@ -96,6 +96,7 @@ def _plain(data: bytes) -> bytes:
         return written
 
     data = _CHARACTER.sub(_composed, data)
+    data = _powers.in_rtf(data)
     known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))
 
     def addressed(link: re.Match[bytes]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from recollect.errors import Permanent
 from recollect.extract import _magic, _ole, _xml, _zip
 from recollect.extract._text import decode
-from recollect.extract.office import _numbers, _office, _ooxml, _plain_docx, _veiled, rtf
+from recollect.extract.office import _numbers, _office, _ooxml, _plain_docx, _powers, _veiled, rtf
 from recollect.extract.web import _page, mail
 from recollect.model import Blob, Extracted
 
@@ -45,7 +45,9 @@ def _read(blob: Blob, depth: int) -> Extracted:
         warnings.append("A file that was put into it as a whole cannot be read.")
         return ""
 
-    sources = {part: _xml.composed(source) for part, source in shown.sources.items()}
+    sources = {
+        part: _powers.in_word(_xml.composed(source)) for part, source in shown.sources.items()
+    }
     styles, lists = (
         package.read(part) if (part := _ooxml.related(package, shown.main, kind)) else None
         for kind in ("styles", "numbering")
