@@ -147,6 +147,20 @@ def test_reading_aids_do_not_break_the_words_of_an_odt(read):
     assert read(office.odf("text", f"<text:p>{body}です</text:p>"), "a.odt").text == "東京です"
 
 
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ("<svg:title>A</svg:title><svg:desc>Goose</svg:desc>", "A Goose\n\nA goose"),
+        ("<svg:desc>A goose</svg:desc>", "A goose"),
+        ("<svg:desc>Geese</svg:desc>", "Geese\n\nA goose"),
+    ],
+)
+def test_what_is_said_of_a_picture_of_an_odt_is_said_once(read, told, text):
+    picture = f"<text:p><draw:frame><draw:image/>{told}</draw:frame></text:p>"
+
+    assert read(office.odf("text", f"{picture}<text:p>A goose</text:p>"), "a.odt").text == text
+
+
 def test_a_damaged_picture_costs_no_word_of_an_odt(read):
     data = office.odf("text", "<text:p>a<text:s/>b</text:p>")
     out = io.BytesIO(data)

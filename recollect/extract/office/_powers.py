@@ -4,10 +4,10 @@ import re
 from collections.abc import Collection, Mapping
 
 _AHEAD = rb"(?=[+\-]?\d|\xe2\x88\x92\d)"
-_SUPERSCRIPT = b"superscript"
+_ALIGN = b"vertAlign"
 _ALIGNED = re.compile(
-    rb"<(\w+:|)vertAlign\s[^<>]*\"superscript\"\s*/>((?:(?!</\1r>|<\1t\b)[\s\S]){0,1000}?<\1t\b[^<>]*>)"
-    + _AHEAD
+    rb"<(\w+:|)vertAlign\s[^<>]*(?:/>|></\1vertAlign>)"
+    rb"((?:(?!</\1r>|<\1t\b)[\s\S]){0,1000}?<\1t\b[^<>]*>" + _AHEAD + rb")?"
 )
 _RUN = re.compile(
     rb"\d</(\w+:|)t>\s*</\1r>(?:<\1(?:proofErr|bookmarkStart|bookmarkEnd)\b[^<>]*/>|\s)*+<\1r\b[^<>]*>"
@@ -28,15 +28,18 @@ _BEHIND = re.compile(rb"(?<![\w\\-])\d{1,20}\}?\{?" + _FORMAT + rb"\Z")
 
 
 def in_word(source: bytes) -> bytes:
-    """A part of a DOCX with such runs as text."""
+    """A part of a DOCX without runs that are set lower or higher, of which xberg makes `CO~2~`."""
 
-    def signed(aligned: re.Match[bytes]) -> bytes:
+    def level(aligned: re.Match[bytes]) -> bytes:
+        rest = aligned[2]
+        if rest is None or b"super" not in aligned[0][: -len(rest)]:
+            return rest or b""
         end = aligned.start()
         text = source.rfind(b"t></", max(0, end - 1000), end)
         is_power = text >= 0 and _RUN.search(source, max(0, text - 12), end)
-        return aligned[2] + b"^" if is_power else aligned[0]
+        return rest + b"^" if is_power else rest
 
-    return _ALIGNED.sub(signed, source) if _SUPERSCRIPT in source else source
+    return _ALIGNED.sub(level, source) if _ALIGN in source else source
 
 
 def raising(styles: bytes) -> set[bytes]:

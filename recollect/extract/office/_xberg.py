@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -12,15 +11,13 @@ from dataclasses import dataclass
 import xberg
 
 from recollect.errors import Permanent
-from recollect.extract import _signs, _zip
+from recollect.extract import _signs
 
 PDF = "application/pdf"
 MAX_PAGES = 5_000
 MAX_RATIO = 200
 _COUNT_SECONDS = 5.0
 """Processor time to count pages; 5,000 take 6 ms."""
-_SET = re.compile(r"(?<=([^\s\\~^\[]))(?:~([^~\s]{1,40})~(?!~)|\^([^\s^\]]{1,40})\^(?!\w))")
-"""`CO~2~`, `10^6^`: what is set lower or higher in DOCX; a tilde that was typed has a backslash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,8 @@ def convert(data: bytes, mime: str) -> Converted:
     if not result.results:
         raise _permanent("; ".join(item.message for item in result.errors))
     document = result.results[0]
-    text = document.content
-    if mime == _zip.DOCX:
-        text = _SET.sub(lambda part: part[2] or _signs.raised(part[3], part[1]), text)
     return Converted(
-        text=_signs.plain(text, by_xberg=True),
+        text=_signs.plain(document.content, by_xberg=True),
         pages=[_signs.plain(page.content, by_xberg=True) for page in document.pages or ()],
         title=document.metadata.title,
     )

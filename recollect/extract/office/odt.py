@@ -25,6 +25,8 @@ _NEEDS = (
     b"<text:ruby",
     b"<text:section",
 )
+_LABEL = re.compile(rb"<svg:(?:title|desc)>([^<]+)</svg:(?:title|desc)>")
+"""what is said of a picture"""
 _STYLES = "styles.xml"
 _HIDES = b"display="
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
@@ -44,6 +46,9 @@ def extract(blob: Blob) -> Extracted:
             hiding |= _hiding(styles) if _HIDES in styles else set()
             raising |= _powers.raising(styles)
     composed = _powers.in_odt(_xml.composed(source), raising)
+    if b"<svg:" in composed:
+        composed = _office.said_once(composed, _LABEL, b"</text:")
+        composed = composed.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
     if composed is source and not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
     rewriting = _rewritten(composed, hiding)
