@@ -89,12 +89,6 @@ _PASSES: Sequence[tuple[re.Pattern[str], str, Callable[[str], object]]] = (
     (_BLANK_LINES, "\n\n\n\n", lambda text: "\n" * 5 in text),
 )
 """Pattern, what replaces it, and a quick look whether it can be there at all."""
-_ESCAPED = re.compile(
-    r"(?:^```.*?^```|\$\$.*?\$\$|(?<!`)(`+)(?!`).{0,2000}?(?<!`)\1(?!`))|\\([!\"$-/:-@\[-`{}~])",
-    re.DOTALL | re.MULTILINE,
-)
-_INITIAL = re.compile(r"(?<![\w*])(\*{1,3})([^\W\d_]{1,20})\1(?=[^\W\d_])")
-_POWER = re.compile(r"[+\-\u2212]?\d")
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAME_BYTES = 255
 _ENDING = 10
@@ -317,20 +311,6 @@ def count_smuggled(text: str) -> int:
     if text.isascii() or not _has_any(text.encode("utf-8", "surrogatepass"), _UNSEEN_ENCODED):
         return 0
     return sum(len(match[0]) for match in _SMUGGLED.finditer(text))
-
-
-def plain_markdown(text: str) -> str:
-    """Markdown without the backslashes that a converter put before its signs, as in `p \\< 0.05`;
-    such text is for reading and searching. Those before `#`, which begins a heading, and `|`, which
-    ends a cell, stay, and so do code and equations. Nor does emphasis part the first letters of a
-    word from the others, as in `**R**etrieval`: it would be found by neither."""
-    text = _INITIAL.sub(r"\2", text)
-    return _ESCAPED.sub(lambda match: match[2] or match[0], text) if "\\" in text else text
-
-
-def raised(part: str, before: str) -> str:
-    """A superscript as plain text: behind a digit `10^6`, else `m2`, `1st`."""
-    return f"^{part}" if before[-1:].isdigit() and _POWER.match(part) else part
 
 
 def clean_line(text: str) -> str:

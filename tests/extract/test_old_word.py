@@ -147,6 +147,20 @@ def test_reading_aids_do_not_break_the_words_of_an_odt(read):
     assert read(office.odf("text", f"<text:p>{body}です</text:p>"), "a.odt").text == "東京です"
 
 
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ("<svg:title>A</svg:title><svg:desc>Goose</svg:desc>", "A Goose\n\nA goose"),
+        ("<svg:desc>A goose</svg:desc>", "A goose"),
+        ("<svg:desc>Geese</svg:desc>", "Geese\n\nA goose"),
+    ],
+)
+def test_what_is_said_of_a_picture_of_an_odt_is_said_once(read, told, text):
+    picture = f"<text:p><draw:frame><draw:image/>{told}</draw:frame></text:p>"
+
+    assert read(office.odf("text", f"{picture}<text:p>A goose</text:p>"), "a.odt").text == text
+
+
 def test_a_damaged_picture_costs_no_word_of_an_odt(read):
     data = office.odf("text", "<text:p>a<text:s/>b</text:p>")
     out = io.BytesIO(data)
@@ -208,6 +222,30 @@ def test_signs_in_a_table_of_an_rtf_stay_and_so_do_rows_and_headings(read, writt
 )
 def test_an_rtf_says_what_its_programs_show(read, written, shown):
     assert read(rb"{\rtf1\ansi %s\par}" % written).text == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (rb"H{\sub 2}O", "H2O"),
+        (b"{\\f1 un}\r\ntrue", "untrue"),
+        (rb"{\field{\*\fldinst HYPERLINK http://a.test}{\fldrslt it}}s", "[it](http://a.test)s"),
+        (rb"a{x}\lang7 b {c} d {e}, {f }g\}h", "axb c d e, f g}h"),
+    ],
+)
+def test_a_group_of_an_rtf_does_not_part_a_word(read, written, shown):
+    assert read(rb"{\rtf1\ansi\pard %s\par}" % written).text == shown
+
+
+def test_styles_of_headings_make_some_where_a_paragraph_does_not_say_so(read):
+    styles = rb"{\stylesheet{\s0\ql Default;}{\s1\sbasedon0\b Heading 1;}{\s22\b\ql heading 2;}}"
+    body = (
+        rb"\pard\plain \s1\ql\b{\loch Pears}\par\pard\plain \s22 Trees\par\pard\s0 \\s1 it is\par"
+    )
+
+    text = read(rb"{\rtf1\ansi" + styles + body + b"}").text
+
+    assert text == "# Pears\n\n## Trees\n\n\\s1 it is"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,28 @@ def test_a_line_that_begins_with_a_number_goes_on_with_its_sentence(read, line):
     assert f"the water stood {line}" in read(page, "survey.pdf").text
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#hashtag and issue #b of C#code, C\\# and F#",
+        "wow!that is !important, #fff and (#12)",
+        'so"quoted of first flowers',
+    ],
+)
+def test_signs_are_no_ligatures(read, line):
+    page = samples.set_pdf("We find the first officer of the staff:", "", "", line)
+
+    assert read(page, "a.pdf").text.endswith(line)
+
+
+def test_signs_that_stand_for_ligatures_are_read_as_these(read):
+    page = samples.set_pdf('We #nd the speci#c and e"cient de!nition:', "con#rmed by a #re")
+
+    assert read(page, "a.pdf").text == (
+        "We find the specific and efficient definition: confirmed by a fire"
+    )
+
+
 def test_what_is_a_list_or_stands_apart_remains_so(read):
     page = samples.set_pdf(
         "What the wardens of the weir do",

@@ -1,7 +1,9 @@
 """Signs, and what is set apart within a line, are read as a reader sees them."""
 
 import html
+import re
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +14,8 @@ LINES = (
     "p < 0.05 and q > 3, ~5 of ~~x~~, AT&T; a+b",
     "in C:\\.config and \\\\server\\share",
     "a `word` is <b>there</b>! [it](x)",
+    "\\(x_1\\) is [\\w\\-], not \\=",
+    "C# and x # y cost $$, \\server\\$c < $$$",
 )
 PAGE = "".join(f"<p>{html.escape(line)}</p>" for line in LINES)
 SHEET = {"Sheet": [["head"], *([line] for line in LINES)]}
@@ -96,21 +100,124 @@ def test_what_is_set_lower_or_higher_stays_within_its_word(read, kind: str):
     assert read(data, f"a.{kind}").text == "H2SO4, 10^-6 m2 of the 5th, ^_^ ~typed~ x^2 2^3^4"
 
 
-@pytest.mark.parametrize("kind", ["docx", "html"])
-def test_bold_initials_stay_with_their_words(read, kind: str):
-    def bold(words: str) -> str:
-        if kind == "html":
-            return f"<b>{words}</b>"
-        return f"<w:r><w:rPr><w:b/></w:rPr><w:t>{words}</w:t></w:r>"
+WHOLE = {
+    "<b>R</b>etrieval <b>G</b>eneration of x**y**z": "Retrieval Generation of x**y**z",
+    "<b>bold</b> words, a*b*c, <i>lean</i>": "**bold** words, a*b*c, *lean*",
+    "Head<b>ing</b> of <b>two wor</b>ds, un<b>believ</b>able": "Heading of two words, unbelievable",
+    "<b>H</b>2O, <i>e</i>-mail, foot<b>note. More</b>": "H2O, e-mail, footnote. More",
+    "<b>br</b><b>oken</b> <i>in</i><i>to</i> <b>some pie</b><b>ces of it</b>": (
+        "**broken** *into* **some pieces of it**"
+    ),
+    "len*width*height, f****d, __init__ and a==b==c": (
+        "len*width*height, f****d, __init__ and a==b==c"
+    ),
+    "\u8fd9\u662f<b>\u91cd\u8981</b>\u7684": "\u8fd9\u662f**\u91cd\u8981**\u7684",
+}
 
-    def plain(words: str) -> str:
-        return words if kind == "html" else f'<w:r><w:t xml:space="preserve">{words}</w:t></w:r>'
 
-    body = f"{bold('R')}{plain('etrieval ')}{bold('G')}{plain('eneration of x**y**z, ')}"
-    body += f"{bold('bold')}{plain(' words')}"
-    data = office.docx(f"<w:p>{body}</w:p>") if kind == "docx" else f"<p>{body}</p>".encode()
+@pytest.mark.parametrize("kind", ["docx", "html", "odt", "rtf"])
+def test_emphasis_does_not_part_a_word(read, kind: str):
+    pages = {
+        "docx": lambda line: ("<w:p>", _runs(line, _of_word), "</w:p>"),
+        "html": lambda line: ("<p>", line, "</p>"),
+        "odt": lambda line: ("<text:p>", _runs(line, _of_odt), "</text:p>"),
+        "rtf": lambda line: (r"\pard ", _runs(line, _of_rtf), r"\par "),
+    }
+    body = "".join(part for line in WHOLE for part in pages[kind](line))
+    styles = "".join(
+        f'<style:style style:name="{name}" style:family="text"><style:text-properties fo:{how}/>'
+        "</style:style>"
+        for name, how in (("b", 'font-weight="bold"'), ("i", 'font-style="italic"'))
+    )
+    fo = "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0"
+    styles = styles.replace("<style:style ", f'<style:style xmlns:fo="{fo}" ')
+    files = {
+        "docx": lambda: office.docx(body),
+        "html": lambda: body.encode(),
+        "odt": lambda: office.odf("text", body, styles),
+        "rtf": lambda: f"{{\\rtf1\\ansi {body}}}".encode(),
+    }
 
-    assert read(data, f"a.{kind}").text == "Retrieval Generation of x**y**z, **bold** words"
+    assert read(files[kind](), f"a.{kind}").text.split("\n\n") == list(WHOLE.values())
+
+
+def test_code_keeps_its_stars(read):
+    page = "<p><code>*p*q</code> and <b>R</b>ows</p><pre><code>*p*q = **x**y\n</code></pre>"
+
+    text = read(page, "a.html").text
+
+    assert text == "`*p*q` and **R**ows\n\n```\n*p*q = **x**y\n```"
+
+
+def _runs(line: str, written: Callable[[str, str], str]) -> str:
+    parts = re.split("<([bi])>(.*?)</[bi]>", line)
+    marked = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return written(parts[0], "") + "".join(
+        written(words, mark) + written(rest, "") for mark, words, rest in marked
+    )
+
+
+def _of_word(words: str, mark: str) -> str:
+    format = f"<w:rPr><w:{mark}/><w:lang w:val='{words[:2].strip()}'/></w:rPr>" if mark else ""
+    return f'<w:r>{format}<w:t xml:space="preserve">{words}</w:t></w:r>'
+
+
+def _of_odt(words: str, mark: str) -> str:
+    return f'<text:span text:style-name="{mark}">{words}</text:span>' if mark else words
+
+
+def _of_rtf(words: str, mark: str) -> str:
+    said = "".join(
+        one if one.isascii() else f"\\u{ord(one) - 65536 * (ord(one) > 32767)}?" for one in words
+    )
+    return f"{{\\{mark} {said}}}" if mark else said
+
+
+SUPER = '<text:span text:style-name="U">{}</text:span>'
+RAISED = {
+    "docx": (
+        '<w:r><w:t xml:space="preserve">{}</w:t></w:r><w:proofErr w:type="x"/>',
+        '<w:r><w:rPr><w:b/><w:vertAlign w:val="superscript"/></w:rPr><w:t>{}</w:t></w:r>',
+        "<w:tbl><w:tr><w:tc><w:p>{0}</w:p></w:tc></w:tr></w:tbl><w:p>{0}</w:p>",
+    ),
+    "odp": (
+        "<text:span>{}</text:span>",
+        SUPER,
+        "<draw:page><draw:frame><draw:text-box><text:p>{0}</text:p></draw:text-box></draw:frame>"
+        "</draw:page>",
+    ),
+    "odt": ("{}", SUPER, "<text:p>{0}</text:p><text:p><text:span>{0}</text:span></text:p>"),
+    "pptx": (
+        "<a:r><a:rPr/><a:t>{}</a:t></a:r>",
+        '<a:r><a:rPr baseline="30000"/><a:t>{}</a:t></a:r>',
+        "<p:sp><p:txBody><a:p>{0}</a:p></p:txBody></p:sp>",
+    ),
+    "rtf": (r"{{\f1\fs24 {}}}", r"{{\fs20\super\f1 {}}}", r"\pard {0}\par\pard\plain\fs24{0}\par"),
+}
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_a_power_is_no_longer_number(read, kind: str):
+    plain, raised, around = RAISED[kind]
+    parts = ["2", "10", " = 1024; 10", "-3", " m", "2", "; 5", "th", "; x"]
+    line = "".join((raised if at % 2 else plain).format(part) for at, part in enumerate(parts))
+    style = (
+        '<style:style style:name="U" style:family="text"><style:text-properties '
+        'style:text-position="super 58%"/></style:style>'
+    )
+    body = around.format(line)
+    data = {
+        "docx": lambda: office.docx(body),
+        "odp": lambda: office.odf("presentation", body, style),
+        "odt": lambda: office.odf("text", body, style),
+        "pptx": lambda: office.pptx([("T", [])], extra=body),
+        "rtf": lambda: rf"{{\rtf1\ansi {body}}}".encode(),
+    }[kind]()
+
+    text = read(data, f"a.{kind}").text
+
+    times = around.count("{0}")
+    assert text.replace("**", "").count("2^10 = 1024; 10^-3 m2; 5th; x") == times
 
 
 def test_signs_of_the_font_symbol_are_characters(read):

@@ -279,3 +279,29 @@ def test_of_a_picture_only_what_is_said_of_it_is_text(read):
         document.add_paragraph("End")
 
     assert read(samples.word(pictured)).text == "Pears on a *table*\n\nEnd"
+
+
+def test_what_a_caption_says_of_a_picture_or_table_is_said_once(read):
+    def pictured(document):
+        document.add_picture(io.BytesIO(pictures.encoded(Image.new("L", (9, 9)))))
+        document.inline_shapes[-1]._inline.docPr.set("descr", "A goose")
+        document.add_paragraph("A goose")
+        document.add_paragraph("A goose of old")
+
+    row = "<w:tr><w:tc><w:p/></w:tc><w:tc><w:p><w:r><w:t>4</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+    table = "<w:tbl><w:tblPr><w:tblCaption w:val='Geese &amp; more'/></w:tblPr>" + row
+    table = table.replace("'", '"')
+
+    assert read(samples.word(pictured)).text == "A goose\n\nA goose of old"
+    assert read(office.docx(_p("Geese &amp; more") + table)).text.count("Geese & more") == 1
+    assert read(office.docx(_p("Ducks") + table)).text.count("Geese & more") == 1
+
+
+def test_two_powers_of_an_equation_stay_in_it(read):
+    power = (
+        "<m:sSup><m:e><m:r><m:t>{}</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+    )
+    equation = f"<m:oMath>{power.format('x')}{power.format('y')}</m:oMath>"
+    body = _p("As ", equation, " of f^-1,g^-1") + _p(f"<m:oMathPara>{equation}</m:oMathPara>")
+
+    assert read(office.docx(body)).text == "As $x^{2}y^{2}$ of f^-1,g^-1\n\n$$x^{2}y^{2}$$"

@@ -110,6 +110,70 @@ def test_a_level_may_be_overridden_as_a_whole(read):
     assert text.split("\n\n") == ["§ I a", "§ II b"]
 
 
+def test_only_the_list_that_is_met_starts_again_and_only_on_its_level(read):
+    levels = level(0, "A%1"), level(1, "A%1.%2")
+    again = "".join(
+        f'<w:lvlOverride w:ilvl="{at}"><w:startOverride w:val="1"/></w:lvlOverride>'
+        for at in (0, 1)
+    )
+    body = p("a", 1) + p("b", 1) + p("c", 1, 1) + p("d", 2, 1) + p("e", 2, 1) + p("f", 2)
+
+    text = read(word(body, *levels, overrides=again), "a.docx").text
+
+    assert text.split("\n\n") == ["A1 a", "A2 b", "A2.1 c", "A2.1 d", "A2.2 e", "A3 f"]
+
+
+def test_a_part_without_a_whole_ahead_takes_the_number_of_one(read):
+    levels = level(0, "%1"), level(1, "%1.%2", "decimal", '<w:pStyle w:val="Heading2"/>')
+    body = p("a", 1, 1) + p("b", 1, 1) + p("c", 1) + p("d", 1, 1)
+
+    text = read(word(body, *levels), "a.docx").text
+
+    assert text.split("\n\n") == ["1.1 a", "1.2 b", "2 c", "2.1 d"]
+
+
+def test_an_override_makes_numbers_of_bullets_and_bullets_of_numbers(read):
+    bullet, number = level(0, "\u2022", "bullet"), level(0, "%1.")
+    body = p("a", 2) + p("b", 2)
+
+    def overridden(own: str, other: str) -> str:
+        over = f'<w:lvlOverride w:ilvl="0">{other}</w:lvlOverride>'
+        return read(word(body, own, overrides=over, styles=BARE), "a.docx").text
+
+    assert overridden(bullet, number).split("\n\n") == ["1. a", "2. b"]
+    assert overridden(number, bullet).split("\n\n") == ["- a", "- b"]
+
+
+def test_what_a_paragraph_does_not_say_of_its_list_its_style_does(read):
+    def style(id: str, more: str, base: str = "") -> str:
+        base = base and f'<w:basedOn w:val="{base}"/>'
+        return (
+            f'<w:style w:type="paragraph" w:styleId="{id}"><w:name w:val="{id}"/>{base}<w:pPr>'
+            f"<w:numPr>{more}</w:numPr></w:pPr></w:style>"
+        )
+
+    def said(words: str, of: str, more: str = "") -> str:
+        more = more and f"<w:numPr>{more}</w:numPr>"
+        return p(words, style=of, more=more)
+
+    own, deep, off = '<w:numId w:val="1"/>', '<w:ilvl w:val="1"/>', '<w:numId w:val="0"/>'
+    styles = "".join(
+        (style("A", own), style("B", own + deep), style("C", own, "B"), style("D", off, "B"))
+    )
+    body = (
+        said("a", "A") + said("b", "A", deep) + said("c", "B", own) + said("d", "C")
+        + said("e", "D") + said("f", "B", off) + said("g", "B", '<w:ilvl w:val="0"/>')
+    )  # fmt: skip
+    levels = level(0, "No. %1"), level(1, "No. %1.%2")
+
+    text = read(word(body, *levels, styles=f"<w:styles>{styles}</w:styles>"), "a.docx").text
+
+    assert text.split("\n\n") == [
+        *("No. 1 a", "No. 1.1 b", "No. 1.2 c", "No. 1.3 d"),
+        *("e", "f", "No. 2 g"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("format", "shown"),
     [
@@ -200,8 +264,9 @@ def test_a_style_of_lists_says_by_which_one_it_counts(read):
         (level(0, "%9.%1.%8"),),
         (level(0, "&lt;b&gt; &amp; %1"),),
         ('<w:lvl w:ilvl="x"><w:start w:val="-1"/></w:lvl>', level(0, "%1", start=10**30)),
+        (level(999_999, "%1"), level(0, "%1", start=7)),
     ],
-    ids=["long", "levels that are none", "signs of XML", "no numbers"],
+    ids=["long", "levels that are none", "signs of XML", "no numbers", "too deep"],
 )
 def test_odd_lists_do_no_harm(read, levels: tuple[str, ...]):
     loop = (
@@ -209,7 +274,7 @@ def test_odd_lists_do_no_harm(read, levels: tuple[str, ...]):
         '</w:style><w:style w:type="paragraph" w:styleId="B"><w:basedOn w:val="A"/></w:style>'
         "</w:styles>"
     )
-    body = p("words", 1) + p("more words", 1, style="B") + p("others")
+    body = p("words", 1) + p("more words", 1, 999_999, style="B") + p("others")
 
     text = read(word(body, *levels, styles=loop), "a.docx").text
 
@@ -231,3 +296,56 @@ def test_an_rtf_says_its_numbers_itself(read):
     text = read(rb"{\rtf1\ansi\pard\par" + b"".join(lines) + b"}", "a.rtf").text
 
     assert text.split("\n\n") == ["(a) words", "1.2. words", "iv. words", *["words"] * 3]
+
+
+LABELS = (
+    (rb"1.", "1. "),
+    (rb"2)", "2) "),
+    (rb"iv.", "iv. "),
+    (rb"\f3 \'b7", "- "),
+    (rb"\u-3913 ?", "- "),
+    (rb"Article 3 \endash ", "Article 3 \u2013 "),
+    (rb"\'a7\~7", "\u00a7\u00a07 "),
+    (
+        rb"\u1057\'d1\u1090\'f2\u1072\'e0\u1090\'f2\u1100\'fc\u1103\'ff",
+        "\u0421\u0442\u0430\u0442\u044c\u044f ",
+    ),
+    (rb"\u31532?\u19968?", "\u7b2c\u4e00 "),
+)
+
+
+@pytest.mark.parametrize("program", ["Word", "LibreOffice", "TextEdit"])
+def test_the_numbers_of_an_rtf_stand_ahead_of_their_items(read, program: str):
+    items = {
+        # The number comes before the paragraph that it belongs to.
+        "Word": rb"{\listtext\pard\plain\ltrpar \s15\loch\f31 %s\tab}\pard \ltrpar\s15\ql\fi-360"
+        rb"\ls1\ilvl0\rin0 {\rtlch\fcs1 \af0 words\par }",
+        "LibreOffice": rb"\pard\plain \s33\ql{\listtext\pard\plain  %s\tab}\ilvl0\ls2 "
+        rb"{\loch words}\par ",
+        "TextEdit": b"\\ls1\\ilvl0\n\\f0 {\\listtext\t%s\t}words\\\n",
+    }
+    body = b"".join(items[program] % label for label, _ in LABELS)
+
+    text = read(rb"{\rtf1\ansi\deff0 \pard " + body + rb"\pard after\par}", "a.rtf").text
+
+    assert text == "\n".join(f"{shown}words" for _, shown in LABELS) + "\n\nafter"
+
+
+def test_the_levels_headings_and_cells_of_an_rtf_keep_their_numbers(read):
+    label = rb"{\listtext\pard\plain %s\tab}\pard\plain"
+    body = (
+        (label % b"1.") + rb"\ls1\ilvl0 one\par" + (label % b"a.") + rb"\ls1\ilvl1 part\par"
+        rb"\pard\par" + (label % b"Article 2.") + rb"\s1\ls2\outlinelevel0 Terms\par"
+        rb"\trowd\cellx1000\cellx2000" + (label % b"7.")
+        + rb"\intbl\ls3\cell pear\cell\row\pard x\par"
+    )  # fmt: skip
+
+    extracted = read(rb"{\rtf1\ansi " + body + b"}", "a.rtf")
+
+    assert extracted.text.split("\n\n") == [
+        "1. one\n  a. part",
+        "# Article 2. Terms",
+        "| 7. | pear |\n| --- | --- |",
+        "x",
+    ]
+    assert extracted.title == "Article 2. Terms"

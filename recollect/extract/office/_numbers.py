@@ -21,11 +21,17 @@ _ENDS = frozenset({"p", "pPr", "numPr", "pStyle"})
 _SAYING = frozenset({"pStyle", "outlineLvl", "numId", "ilvl", "del"})
 _LONGEST = 100
 """characters of a level's text"""
+_LAST_LEVEL = 8
 _DIGITS = re.compile("[0-9]{1,6}")
+_SEEN = frozenset({"decimal", "lowerLetter", "upperLetter", "lowerRoman", "upperRoman"})
 
 
 def _number(value: str) -> int:
     return int(value) if _DIGITS.fullmatch(value) else 0
+
+
+def _level(value: str) -> int:
+    return min(_number(value), _LAST_LEVEL)
 
 
 class _Level:
@@ -113,7 +119,7 @@ class _Styles:
                 case "numId":
                     style.list = value
                 case "ilvl":
-                    style.level = _number(value)
+                    style.level = _level(value)
                 case "outlineLvl":
                     style.outline = _number(value) < 9
                 case _:
@@ -135,7 +141,7 @@ class _Lists:
     def __init__(self, source: bytes, styles: _Styles) -> None:
         self._counting: dict[str, _List] = {}
         self._used: dict[str, _List] = {}
-        self._found: dict[str, tuple[str, _List, Mapping[int, _Level]] | None] = {}
+        self._found: dict[str, _Found | None] = {}
         self._styles = styles
         now, at = _List(), 0
 
@@ -152,9 +158,9 @@ class _Lists:
                 case "numStyleLink":
                     now.style = value
                 case "lvlOverride":
-                    at = _number(values.get("ilvl", ""))
+                    at = _level(values.get("ilvl", ""))
                 case "lvl":
-                    at = _number(values.get("ilvl", ""))
+                    at = _level(values.get("ilvl", ""))
                     now.levels[at] = {}
                 case "startOverride":
                     now.starts[at] = _number(value)
@@ -165,13 +171,13 @@ class _Lists:
 
         _xml.parse([source], start)
 
-    def find(self, id: str) -> tuple[str, _List, Mapping[int, _Level]] | None:
-        """By the id of a `num`: the id of what counts, the `num`, and its levels."""
+    def find(self, id: str) -> "_Found | None":
+        """By the id of a `num`."""
         if id not in self._found:
             self._found[id] = self._find(id)
         return self._found[id]
 
-    def _find(self, id: str) -> tuple[str, _List, Mapping[int, _Level]] | None:
+    def _find(self, id: str) -> "_Found | None":
         used = self._used.get(id)
         if used is None or used.counts not in self._counting:
             return None
@@ -182,7 +188,23 @@ class _Lists:
                 counts, counting = other.counts, self._counting[other.counts]
                 break
         said = {**counting.levels, **used.levels}
-        return counts, used, {at: _Level(level) for at, level in said.items()}
+        seen = self._counting[used.counts].levels
+        return _Found(
+            counts,
+            used,
+            {at: _Level(level) for at, level in said.items()},
+            frozenset(at for at, level in seen.items() if level.get("numFmt") in _SEEN),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    counts: str
+    """the id of the one that counts"""
+    used: _List
+    levels: Mapping[int, _Level]
+    seen: frozenset[int]
+    """levels to which xberg gives numbers: it sees neither overrides nor links"""
 
 
 class _Numbering:
@@ -235,7 +257,7 @@ class _Numbering:
             case ["p", "pPr", "numPr", "numId"]:
                 paragraph.list = value
             case ["p", "pPr", "numPr", "ilvl"]:
-                paragraph.level = _number(value)
+                paragraph.level = _level(value)
             case ["p", "pPr", "rPr", "del"]:
                 paragraph.deleted = True
             case _:
@@ -269,26 +291,30 @@ class _Numbering:
         chain = self._styles.chain(paragraph.style)
         id = paragraph.list or next((one.list for _, one in chain if one.list), "")
         found = self._lists.find(id)
+        is_heading = paragraph.outline or any(
+            style.outline or _HEADING.match(style.name) for _, style in chain
+        )
         if found is None:
             self._run = ("", {}) if paragraph.says else self._run
+            if id:  # xberg sees the list of the style all the same
+                self._write(paragraph, "", keep_style=is_heading)
             return
-        counting, used, levels = found
+        used, levels = found.used, found.levels
         level = _level_of(paragraph, chain, levels)
         shown = levels.get(level, _BULLET)
-        counts = self._count(counting, id, used, levels, level)
+        counts = self._count(found.counts, id, used, levels, level)
         if shown.format == "bullet":
+            if level in found.seen and paragraph.says:
+                self._run = ("", {})
+                self._write(paragraph, "- ", keep_style=False)
             self._run = self._run if self._run[0] == id else ("", {})
             return
 
         def written(place: re.Match[str]) -> str:
             at = int(place[1]) - 1
             of = levels.get(at, _BULLET)
-            value = counts.get(at, used.starts.get(at, of.start))
-            return numeral(value, "decimal" if shown.is_legal else of.format)
+            return numeral(counts.get(at, of.start), "decimal" if shown.is_legal else of.format)
 
-        is_heading = paragraph.outline or any(
-            style.outline or _HEADING.match(style.name) for _, style in chain
-        )
         in_cell = "tc" in self._path
         last, run = self._run
         run = {at: n for at, n in run.items() if at <= level} if last == id else {}
@@ -296,6 +322,7 @@ class _Numbering:
         if (
             (shown.format, run[level]) == ("decimal", counts[level])
             and _PLAIN.fullmatch(shown.text)
+            and level in found.seen
             and not (is_heading or in_cell)
         ):
             self._run = (id, run) if paragraph.says else self._run
@@ -316,10 +343,13 @@ class _Numbering:
         counts = self._counts.setdefault(counting, {})
         if id not in self._met:
             self._met.add(id)
-            for at in used.starts:
-                counts.pop(at, None)
-        start = used.starts.get(level, levels.get(level, _BULLET).start)
-        counts[level] = counts[level] + 1 if level in counts else start
+            if level in used.starts:
+                counts.pop(level, None)
+        for at in range(level + 1):
+            if at not in counts:  # also above: "1.1" without a "1" ahead is followed by "2"
+                counts[at] = used.starts.get(at, levels.get(at, _BULLET).start)
+            elif at == level:
+                counts[at] += 1
         for below in [at for at in counts if at > level]:
             restart = levels.get(below, _BULLET).restart
             if restart is None or level < restart:
@@ -343,12 +373,13 @@ class _Numbering:
 def _level_of(
     paragraph: _Paragraph, chain: Sequence[tuple[str, _Style]], levels: Mapping[int, _Level]
 ) -> int:
-    if paragraph.list:
-        return paragraph.level or 0
+    """What a paragraph does not say of its list and level holds from its style, each by itself."""
+    if paragraph.level is not None:
+        return paragraph.level
     for id, style in chain:
         for at, level in levels.items():
-            if level.style == id:
+            if level.style == id and not paragraph.list:
                 return at
-        if style.list:
-            return style.level or 0
+        if style.level is not None:
+            return style.level
     return 0

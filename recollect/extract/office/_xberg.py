@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -12,16 +11,13 @@ from dataclasses import dataclass
 import xberg
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
-from recollect.extract._text import plain_markdown, raised
+from recollect.extract import _signs
 
 PDF = "application/pdf"
 MAX_PAGES = 5_000
 MAX_RATIO = 200
 _COUNT_SECONDS = 5.0
 """Processor time to count pages; 5,000 take 6 ms."""
-_SET = re.compile(r"(?<=([^\s\\~^\[]))(?:~([^~\s]{1,40})~(?!~)|\^([^\s^\]]{1,40})\^(?!\w))")
-"""`CO~2~`, `10^6^`: what is set lower or higher in DOCX; a tilde that was typed has a backslash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +55,9 @@ def convert(data: bytes, mime: str) -> Converted:
     if not result.results:
         raise _permanent("; ".join(item.message for item in result.errors))
     document = result.results[0]
-    text = document.content
-    if mime == _zip.DOCX:
-        text = _SET.sub(lambda part: part[2] or raised(part[3], part[1]), text)
     return Converted(
-        text=plain_markdown(text),
-        pages=[plain_markdown(page.content) for page in document.pages or ()],
+        text=_signs.plain(document.content, by_xberg=True),
+        pages=[_signs.plain(page.content, by_xberg=True) for page in document.pages or ()],
         title=document.metadata.title,
     )
 

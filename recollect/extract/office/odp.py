@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from recollect.extract import _xml
+from recollect.extract import _signs, _xml
 from recollect.extract._text import clean_line
-from recollect.extract.office import _odf, _slides
+from recollect.extract.office import _odf, _powers, _slides
 from recollect.model import Blob, Extracted
 
 _SHAPES = frozenset(
@@ -31,7 +31,9 @@ class _Presentation:
 
     def __init__(self) -> None:
         self._invisible: set[str] = set()
+        self._raising: set[str] = set()
         self._style = ""
+        self._is_raised = False
         self._ready: list[_slides.Slide] = []
         self._on_page = self._in_notes = self._is_hidden = False
         self._title = ""
@@ -57,6 +59,9 @@ class _Presentation:
             case "drawing-page-properties":
                 if attributes.get("visibility") == "hidden":
                     self._invisible.add(self._style)
+            case "text-properties":
+                if _powers.is_raised(attributes):
+                    self._raising.add(self._style)
             case "page":
                 self._on_page, self._title, self._blocks, self._notes = True, "", [], []
                 self._is_hidden = attributes.get("style-name") in self._invisible
@@ -77,6 +82,8 @@ class _Presentation:
                 self._level += 1
             case "p" | "h":
                 self._paragraphs += 1
+            case "span":
+                self._is_raised = attributes.get("style-name") in self._raising
             case "s":
                 self._text(" ")
             case "tab":
@@ -103,6 +110,8 @@ class _Presentation:
                 self._on_page = False
             case "notes":
                 self._in_notes = False
+            case "span":
+                self._is_raised = False
             case "list":
                 self._level -= 1
             case "p" | "h":
@@ -129,6 +138,9 @@ class _Presentation:
 
     def _text(self, piece: str) -> None:
         if self._paragraphs and self._on_page and not self._unread:
+            if self._is_raised:
+                piece = _signs.raised(piece, "".join(self._words[-1:]))
+            self._is_raised = False
             self._words.append(piece)
 
     def _end_paragraph(self) -> None:

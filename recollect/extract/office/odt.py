@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from xml.parsers import expat
 
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _odf, _odf_numbers, _office, _plain_docx
+from recollect.extract.office import _odf, _odf_numbers, _office, _plain_docx, _powers
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -24,6 +24,8 @@ _NEEDS = (
     b"<text:ruby",
     b"<text:section",
 )
+_LABEL = re.compile(rb"<svg:(?:title|desc)>([^<]+)</svg:(?:title|desc)>")
+"""what is said of a picture"""
 _STYLES = "styles.xml"
 _HIDES = b"display="
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
@@ -37,10 +39,15 @@ def extract(blob: Blob) -> Extracted:
     source = package.read(_CONTENT)
     styles = package.read(_STYLES) if _STYLES in package.names else None
     hiding: set[str] = set()
+    raising: set[bytes] = set()
     for part in (styles, source):
-        if part is not None and _HIDES in part:
-            hiding |= _hiding(part)
-    shown = _odf_numbers.numbered(_xml.composed(source), styles)
+        if part is not None:
+            hiding |= _hiding(part) if _HIDES in part else set()
+            raising |= _powers.raising(part)
+    shown = _odf_numbers.numbered(_powers.in_odt(_xml.composed(source), raising), styles)
+    if b"<svg:" in shown:
+        shown = _office.said_once(shown, _LABEL, b"</text:")
+        shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
     if shown is source and not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
     rewriting = _rewritten(shown, hiding)

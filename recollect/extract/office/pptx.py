@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from recollect.extract import _xml, _zip
+from recollect.extract import _signs, _xml, _zip
 from recollect.extract._text import clean_line
 from recollect.extract.office import _drawn, _ooxml, _slides, xlsx
 from recollect.model import Blob, Extracted
@@ -16,7 +16,7 @@ _DEFAULT_TITLE = re.compile(r"PowerPoint Presentation|Slide \d+|Presentation")
 
 _TAGS = _xml.Tags(
     *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
-    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds"),
+    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds", "rPr"),
 )
 
 
@@ -77,6 +77,7 @@ class _Slide:
         self._shape: list[str] = []
         self._words: list[str] = []
         self._inside = False
+        self._raised = False
         self._bullet = False
         self._level = 0
         self._table: list[list[str]] | None = None
@@ -91,6 +92,8 @@ class _Slide:
                 pass
             case "t":
                 self._inside = not self._choices
+            case "rPr":
+                self._raised = not attributes.get("baseline", "0").startswith(("0", "-"))
             case "p":
                 self._bullet, self._level = self._placeholder == "body", 0
             case "sld":
@@ -133,7 +136,7 @@ class _Slide:
             case "":
                 pass
             case "t":
-                self._inside = False
+                self._inside = self._raised = False
             case "p":
                 if self._words:
                     self._end_paragraph()
@@ -152,6 +155,8 @@ class _Slide:
 
     def _text(self, piece: str) -> None:
         if self._inside:
+            if self._raised:
+                piece = _signs.raised(piece, "".join(self._words[-1:]))
             self._words.append(piece)
 
     def _end_paragraph(self) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
-from recollect.extract.office import _code_pages, _office
+from recollect.extract.office import _code_pages, _office, _powers, _rtf_labels
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
@@ -38,11 +38,6 @@ _PAIR = re.compile(
     rb"\\u(-?\d{4,5})(?!\d)"
 )
 """what may be a character beyond the first 65,536, in two halves"""
-_LABEL = re.compile(rb"\{\\(?:listtext|pntext)(?![a-z])((?:[^{}]|\{[^{}]*+\})*+)\}")
-"""The number of a paragraph, for readers that do not count; xberg drops it."""
-_FORMAT = re.compile(rb"\\[a-z]+-?\d*[ ]?|[\r\n{}]")
-_COUNTED = re.compile(rb"(?!o\Z)(?=.*\w)[ -\[\]-~]{1,20}")
-"""a label with a letter or digit; `o` is a bullet of Word's"""
 _CHARACTER = re.compile(rb"(?<!\\)\\u(\d{3,5})(?!\d)")
 _NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
 _LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
@@ -51,6 +46,12 @@ _BESIDE = re.compile(
     rb"\{\\\*\\(?:atn(?:ref|date|id|author)|bkmk(?:start|end)|datafield)(?![a-z])[^{}]*+\}"
 )
 """what belongs to notes, marks and links; the same"""
+_GOES_ON = re.compile(rb"\}(?<!\\\})(?=[\r\n]*+[^{}\s])")
+"""the end of a group with text behind it, where xberg puts a space, as in `H{\\sub 2}O`"""
+_HEADING = re.compile(rb"\{\\s(\d{1,5})\\[^{};]* [Hh]eading ([1-9]);\}")
+"""a style of headings, in the list of styles"""
+_STYLED = re.compile(rb"(?<![\\{])\\s(\d{1,5})(?!\d)")
+_OUTLINE = b"\\outlinelevel"
 _ADDRESS = re.compile(
     rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*")++)'
 )
@@ -65,8 +66,9 @@ def extract(blob: Blob) -> Extracted:
         raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(_plain(blob.data), MIME)
     # xberg names pictures that do not exist.
-    text = _LINK.sub("", _PICTURE.sub("", extracted.text))
-    title = _decoded(extracted.title, blob.data) if extracted.title else None
+    text = _rtf_labels.placed(_LINK.sub("", _PICTURE.sub("", extracted.text)))
+    told = _rtf_labels.placed(extracted.title or "")
+    title = _decoded(told, blob.data) if told else None
     return Extracted(text, title=title)
 
 
@@ -94,7 +96,8 @@ def _plain(data: bytes) -> bytes:
         return written
 
     data = _CHARACTER.sub(_composed, data)
-    known = _LABEL.sub(_counted_as, _BESIDE.sub(b"", _code_pages.in_unicode(data)))
+    data = _powers.in_rtf(data)
+    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))
 
     def addressed(link: re.Match[bytes]) -> bytes:
         """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""
@@ -106,7 +109,8 @@ def _plain(data: bytes) -> bytes:
         return b'%s "%s" ' % (link[1], quote(_decoded(lead, data), safe=_ASCII).encode())
 
     known = _ADDRESS.sub(addressed, known)
-    return _without_hidden(_MARK.sub(plainly, _PAIR.sub(_joined, known)))
+    known = _MARK.sub(plainly, _PAIR.sub(_joined, known))
+    return _without_hidden(_GOES_ON.sub(b"}{}", known))
 
 
 def _composed(character: re.Match[bytes]) -> bytes:
@@ -116,10 +120,17 @@ def _composed(character: re.Match[bytes]) -> bytes:
     return b"\\u%d" % ord(other) if len(other) == 1 else character[0]
 
 
-def _counted_as(label: re.Match[bytes]) -> bytes:
-    """As text of the paragraph, but for a bullet."""
-    told = _FORMAT.sub(b"", label[1]).strip()
-    return b"{%s }" % told if _COUNTED.fullmatch(told) else label[0]
+def _outlined(data: bytes) -> bytes:
+    """With the levels of headings in their paragraphs: LibreOffice has them in styles alone."""
+    levels = {style: int(level) - 1 for style, level in _HEADING.findall(data)}
+    if not levels or _OUTLINE in data:
+        return data
+
+    def said(styled: re.Match[bytes]) -> bytes:
+        level = levels.get(styled[1])
+        return styled[0] if level is None else b"%s%s%d" % (styled[0], _OUTLINE, level)
+
+    return _STYLED.sub(said, data)
 
 
 def _without_hidden(data: bytes) -> bytes:

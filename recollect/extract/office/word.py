@@ -14,6 +14,7 @@ from recollect.extract.office import (
     _office,
     _ooxml,
     _plain_docx,
+    _powers,
     _symbols,
     _veiled,
     rtf,
@@ -29,6 +30,7 @@ _PICTURE = re.compile(r"!\[([^\[\]]*)\]\(media/[^()\s]*\)")
 _INITIAL = re.compile(rb"""\sw:dropCap=["'](?:drop|margin)["']""")
 _PARAGRAPH, _END = (b"<w:p ", b"<w:p>"), b"</w:p>"
 _WORDS = re.compile(rb"<w:t(?:\s[^<>]*)?>([^<]*)</w:t>")
+_CAPTION = re.compile(rb"<(?:\w+:)?tblCaption\s[^<>]*?\bval=\"([^\"]+)\"\s*/>")
 _NAME = re.compile(r"(?:\w+ )?\w* ?\d+|(?i:\S+\.(?:jpe?g|png|gif|bmp|emf|wmf|tiff?|svg))|image|")
 
 
@@ -64,8 +66,11 @@ def _read(blob: Blob, depth: int) -> Extracted:
         return ""
 
     sources = {
-        part: _symbols.plain(_xml.composed(source)) for part, source in shown.sources.items()
+        part: _powers.in_word(_symbols.plain(_xml.composed(source)))
+        for part, source in shown.sources.items()
     }
+    if _CAPTION.search(sources[shown.main]):
+        sources[shown.main] = _office.said_once(sources[shown.main], _CAPTION, b"</")
     styles, lists = (
         package.read(part) if (part := _ooxml.related(package, shown.main, kind)) else None
         for kind in ("styles", "numbering")
@@ -87,8 +92,11 @@ def _read(blob: Blob, depth: int) -> Extracted:
 
 
 def _described(picture: re.Match[str]) -> str:
-    """What its author says of a picture; without that xberg has a name that Word gave it."""
-    return "" if _NAME.fullmatch(picture[1]) else picture[1]
+    """What its author says of a picture, unless a caption behind says it; without that xberg has a
+    name that Word gave it."""
+    said = picture[1]
+    behind = picture.string[picture.end() : picture.end() + len(said) + 3].strip("\n")
+    return "" if _NAME.fullmatch(said) or behind == said else said
 
 
 def _chunk(data: bytes, depth: int) -> str:

@@ -5,7 +5,7 @@ import io
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -93,6 +93,8 @@ class Drawn:
     pictures: float = 0.0
     paths: int = 0
     hidden: Mapping[str, int] = field(default_factory=dict[str, int])
+    text: str = ""
+    """as it comes, if it was asked for"""
 
 
 @contextmanager
@@ -193,15 +195,18 @@ def read_some(data: bytes, indexes: Iterable[int]) -> dict[int, str]:
     return texts
 
 
-def look(data: bytes, count: int) -> list[Drawn]:
-    """What each page draws; nothing, for one that pypdfium2 cannot read although others can."""
-    drawn = [Drawn()] * count
+def look(data: bytes, texts: Sequence[bool]) -> list[Drawn]:
+    """What each page draws, and its text where `texts` asks for it; nothing, for one that pypdfium2
+    cannot read although others can."""
+    drawn = [Drawn()] * len(texts)
     with suppress(Permanent), opened(data) as document:
-        for index in range(min(count, len(document))):
+        for index in range(min(len(texts), len(document))):
             # Not by pypdfium2's class of a page: to make one takes as long as to look at it.
             if page := pdfium.FPDF_LoadPage(document, index):
                 try:
                     drawn[index] = _look(page)
+                    if texts[index]:
+                        drawn[index] = replace(drawn[index], text=_text(page))
                 finally:
                     pdfium.FPDF_ClosePage(page)
     return drawn
@@ -276,6 +281,15 @@ def _count(page: Any, unseen: Sequence[tuple[str, Any]]) -> dict[str, int]:
         counts[how] += len("".join(text.split()))
     pdfium.FPDFText_ClosePage(content)
     return {how: count for how, count in counts.items() if count}
+
+
+def _text(page: Any) -> str:
+    content = pdfium.FPDFText_LoadPage(page)
+    size = max(0, pdfium.FPDFText_CountChars(content)) + 1
+    buffer = (ctypes.c_ushort * size)()
+    pdfium.FPDFText_GetText(content, 0, size, buffer)
+    pdfium.FPDFText_ClosePage(content)
+    return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
 
 
 def _objects(page: Any) -> Iterator[tuple[int, Any, Box, _Matrix]]:

@@ -17,7 +17,7 @@ from recollect.extract.image import _ocr
 from recollect.extract.image._models import LONG_SIDE
 from recollect.extract.kinds import NeedsHeavy
 from recollect.extract.office import _xberg
-from recollect.extract.pdf import _lines, _pdfium
+from recollect.extract.pdf import _ligatures, _lines, _pdfium
 from recollect.model import Blob, Extracted, Place
 
 LONG = 500
@@ -124,14 +124,15 @@ def _read(data: bytes) -> _Read:
         return _Read(pages, None, [warning], data)
     converted = _xberg.convert(data, _xberg.PDF)
     title = clean_line(converted.title or "")
-    drawn = _pdfium.look(data, len(converted.pages))
+    drawn = _pdfium.look(data, ["fi" in text for text in converted.pages])
+    texts = _ligatures.undone(converted.pages, [look.text for look in drawn])
     # xberg has the words of a line as they stand from the left, and turns those in Latin letters.
     turned = _pdfium.read_some(
-        data, [index for index, text in enumerate(converted.pages) if _is_from_the_right(text)]
+        data, [index for index, text in enumerate(texts) if _is_from_the_right(text)]
     )
     pages = [
         _Page(index + 1, turned.get(index) or _lines.joined(_bulleted(text)), look, index in scans)
-        for index, (text, look) in enumerate(zip(converted.pages, drawn, strict=True))
+        for index, (text, look) in enumerate(zip(texts, drawn, strict=True))
     ]
     warnings: list[str] = []
     if turned:

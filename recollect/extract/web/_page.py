@@ -8,10 +8,10 @@ import ada_url
 import html_to_markdown
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from recollect.extract import _main
+from recollect.extract import _main, _signs
 from recollect.extract._charsets import read_page
 from recollect.extract._main import holders, length, opening, outermost, remove
-from recollect.extract._text import clean_line, plain_markdown, raised
+from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden, _lists
 from recollect.extract.web._markup import refuse_hostile
@@ -346,7 +346,7 @@ def _markdown(node: LexborNode, base: str | None) -> str:
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
         return _lists.unmarked(node.text(separator="\n").strip())
     text = _SUPERSCRIPTS.sub(
-        lambda part: raised(part[1], part.string[max(0, part.start() - 1) : part.start()]),
+        lambda part: _signs.raised(part[1], part.string[max(0, part.start() - 1) : part.start()]),
         _lists.unmarked(result.content or ""),
     )
-    return plain_markdown(text.strip())
+    return _signs.plain(text.strip())
