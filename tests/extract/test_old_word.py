@@ -79,6 +79,15 @@ def test_boxes_groups_and_spaces_of_an_odt_are_read_once(read, body, text):
     assert read(office.odf("text", body), "a.odt").text == text
 
 
+def test_an_index_of_an_odt_has_its_title(read):
+    body = (
+        "<text:table-of-content><text:index-body><text:index-title><text:p>Contents</text:p>"
+        "</text:index-title><text:p>One 1</text:p></text:index-body></text:table-of-content>"
+    )
+
+    assert read(office.odf("text", body), "a.odt").text == "Contents\n\nOne 1"
+
+
 def test_each_note_of_an_odt_stands_where_its_reference_does(read):
     def note(*blocks):
         return (
@@ -178,6 +187,16 @@ def test_an_rtf_gives_its_words_and_its_title(read):
     assert read(RICH + rb" Gr\'fc\'dfe\par}").text == "Grüße"
 
 
+def test_a_table_within_a_cell_of_an_rtf_is_read_once(read):
+    nested = (
+        rb"\itap2 b\nestcell c\nestcell{\*\nesttableprops\trowd\cellx500\cellx900\nestrow}"
+        rb"{\nonesttables\par {b} c\par}"
+    )
+    body = rb"\trowd\cellx1000\cellx2000\pard\intbl a %s\cell d\cell\row " % nested
+
+    assert read(rb"{\rtf1\ansi %s\pard e\par}" % body).text == "| a b c | d |\n| --- | --- |\n\ne"
+
+
 def test_spaces_and_hyphens_of_an_rtf_that_do_not_break_are_themselves(read):
     body = rb"{\rtf1\ansi {\b 12\b0\~000} kg of A\_Z in\~C:\\~tmp ~ \\_x\par}"
 
@@ -191,6 +210,8 @@ def test_spaces_and_hyphens_of_an_rtf_that_do_not_break_are_themselves(read):
         (rb"\ldblquote so\rdblquote\emdash it is", "“so”—it is"),
         (rb"2\endash 3\bullet x", "2–3•x"),
         (rb"\uc0 Ann\rquote s{\uc2 a\rquote b}c\rquote", "Ann’sa’bc’"),
+        (rb"C:\\temp\\row\\cell \{\\par\}", r"C:\temp\row\cell {\par}"),
+        (rb"x {\uc0\\*\\b}", r"x \*\b"),
     ],
 )
 def test_signs_in_a_table_of_an_rtf_stay_and_so_do_rows_and_headings(read, written, shown):
@@ -230,6 +251,7 @@ def test_an_rtf_says_what_its_programs_show(read, written, shown):
         (rb"H{\sub 2}O", "H2O"),
         (b"{\\f1 un}\r\ntrue", "untrue"),
         (rb"{\field{\*\fldinst HYPERLINK http://a.test}{\fldrslt it}}s", "[it](http://a.test)s"),
+        (rb"a{\i0\*\cs7 b}c {\i0 \*\cs7 d}{\*\cs7 e}{\*\cs7 f} C:\\*\\g", r"abc d C:\*\g"),
         (rb"a{x}\lang7 b {c} d {e}, {f }g\}h", "axb c d e, f g}h"),
     ],
 )

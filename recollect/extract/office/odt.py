@@ -23,6 +23,7 @@ _NEEDS = (
     b"<office:annotation",
     b"<text:ruby",
     b"<text:section",
+    b"<text:index-title",
 )
 _LABEL = re.compile(rb"<svg:(?:title|desc)>([^<]+)</svg:(?:title|desc)>")
 """what is said of a picture"""
@@ -30,7 +31,8 @@ _STYLES = "styles.xml"
 _HIDES = b"display="
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
 _DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
-_REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, _DELETED, _AID, _BODY, "draw:g", "draw:text-box"})
+_SECTIONS = frozenset({"draw:g", "text:index-title"})
+_REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, *_SECTIONS, _DELETED, _AID, _BODY, "draw:text-box"})
 _MOST_SPACES = 100
 
 
@@ -83,8 +85,9 @@ def _hiding(styles: bytes) -> set[str]:
 
 def _rewritten(source: bytes, hiding: Collection[str]) -> "_Rewriting":
     """The same without what xberg does not understand (OpenDocument 1.3 part 3): it drops spaces
-    (6.1.3) and groups of shapes (10.3.15), reads boxes within a paragraph (10.4.3) twice, refers
-    to notes (6.3, 14.1) where they are not, and breaks words with their reading aids (6.4).
+    (6.1.3), groups of shapes (10.3.15) and titles of indexes (8.2.3), reads boxes within a
+    paragraph (10.4.3) twice, refers to notes (6.3, 14.1) where they are not, and breaks words with
+    their reading aids (6.4).
     """
     parser = expat.ParserCreate()
     rewriting = _Rewriting(source, parser, hiding)
@@ -160,15 +163,15 @@ class _Rewriting:
             self._sinks[-1].append(b" " * min(spaces, _MOST_SPACES))
         elif name in _PARAGRAPHS:
             self._behind.append([])
+        elif name in _SECTIONS:
+            self._section(here + 1, name)
         elif name.startswith("draw:"):
             self._start_drawing(here, name, attributes, tag)
 
     def _start_drawing(
         self, here: int, name: str, attributes: Mapping[str, str], tag: re.Match[bytes] | None
     ) -> None:
-        if name == "draw:g":
-            self._section(here + 1)
-        elif name == "draw:frame" and self._behind:
+        if name == "draw:frame" and self._behind:
             self._write(here)
             self._frame = self._sinks[-1], len(self._sinks[-1])
             self._is_in_line = attributes.get("text:anchor-type") == "as-char"
@@ -207,8 +210,8 @@ class _Rewriting:
         elif name == "office:text":
             self._write(here)
             self._sinks[-1] += self._notes
-        elif name == "draw:g":
-            self._section(here + 2)
+        elif name in _SECTIONS:
+            self._section(here + 2, name)
         elif name in _PARAGRAPHS:
             self._write(self._end_of(here))
             self._sinks[-1] += self._behind.pop()
@@ -249,10 +252,10 @@ class _Rewriting:
             self._notes += text
         self._at = self._end_of(here)
 
-    def _section(self, at: int) -> None:
+    def _section(self, at: int, name: str) -> None:
         self._write(at)
         self._sinks[-1].append(b"text:section")
-        self._at = at + len(b"draw:g")
+        self._at = at + len(name.encode())
 
     def _write(self, end: int) -> None:
         self._sinks[-1].append(self._source[self._at : end])

@@ -16,23 +16,28 @@ MIME = "application/rtf"
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _MARK = re.compile(
     rb"[{}]|\\(?:\*\\(?:footnote|annotation)(?![a-z])|[\\{}~_]|uc(\d)"
-    rb"|(?:emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
+    rb"|(?:nestcell|emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
     rb"|page|sect|column|deleted|mac|(?:head|foot)er[lrf]?)(?![a-z])[ ]?)"
 )
 _CHARACTERS = {
     b"~": 0xA0, b"_": 0x2011, b"emspace": 0x2003, b"enspace": 0x2002, b"qmspace": 0x2005,
     b"endash": 0x2013, b"emdash": 0x2014, b"bullet": 0x2022,
+    b"\\": 0x5C, b"{": 0x7B, b"}": 0x7D,
     b"lquote": 0x2018, b"rquote": 0x2019, b"ldblquote": 0x201C, b"rdblquote": 0x201D,
 }  # fmt: skip
 """Of the first two xberg takes the sign for the character; of the others it drops the spaces, and
 the rest within tables, whose rows it then no longer finds."""
 _WORDS = {
-    b"page": b"par", b"sect": b"par", b"column": b"par",
+    b"nestcell": b"tab", b"page": b"par", b"sect": b"par", b"column": b"par",
     b"deleted": b"v", b"mac": b"ansi\\ansicpg10000",
     **dict.fromkeys((b"header", b"headerl", b"headerr", b"headerf"), b"*\\header"),
     **dict.fromkeys((b"footer", b"footerl", b"footerr", b"footerf"), b"*\\footer"),
 }  # fmt: skip
 """What xberg does not know, in words that it does. It takes headers and footers for text."""
+_OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
+"""what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
+_TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
+"""a cell within a cell once more, for readers that do not know such"""
 _PAIR = re.compile(
     rb"\\u(-(?:10[0-2]|9[2-9])\d\d|5(?:5[3-9]|6[0-3])\d\d)[ ]?(?:\\'[0-9a-fA-F]{2}|[^\\{}\s]){0,2}"
     rb"\\u(-?\d{4,5})(?!\d)"
@@ -95,6 +100,7 @@ def _plain(data: bytes) -> bytes:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
+    data = _OPTIONAL.sub(_of_group, _TWICE.sub(b"", data))
     data = _CHARACTER.sub(_composed, data)
     data = _powers.in_rtf(data)
     known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))
@@ -111,6 +117,10 @@ def _plain(data: bytes) -> bytes:
     known = _ADDRESS.sub(addressed, known)
     known = _MARK.sub(plainly, _PAIR.sub(_joined, known))
     return _without_hidden(_GOES_ON.sub(b"}{}", known))
+
+
+def _of_group(mark: re.Match[bytes]) -> bytes:
+    return b"" if mark[0] == b"\\*" else mark[0]
 
 
 def _composed(character: re.Match[bytes]) -> bytes:
