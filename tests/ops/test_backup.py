@@ -1873,6 +1873,7 @@ def test_a_line_that_the_database_refuses_is_named(
         ({"profileBuckets": [{"key": "At work"}]}, "key"),
         ({"title": "x" * 201}, "title"),
         ({"entityContext": "x" * 1_501}, "entityContext"),
+        ({"name": "no spaces"}, "'no spaces': 1 to 100 characters"),
     ],
 )
 def test_a_faulty_tag_is_named(
