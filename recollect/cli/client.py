@@ -124,8 +124,23 @@ class DocumentRow:
         return self.status in ("done", "failed")
 
 
+_NEVER_NULL = frozenset(
+    {
+        "alsoIn", "changes", "connections", "containerTags", "createdAt", "done",
+        "examples", "failed", "id", "items", "memories", "notes", "pagination", "place",
+        "processing", "provider", "queued", "results", "score", "state", "status", "timings",
+        "totalItems", "updatedAt", "verdicts", "warnings",
+    }
+)  # fmt: skip
+"""Fields of answers that have a value wherever they stand."""
+
+
 class _Answer(dict[str, Any]):
     """An object that came from the service."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        return self.__missing__(name) if value is None and name in _NEVER_NULL else value
 
     def __missing__(self, name: str) -> NoReturn:
         raise SetupError(

@@ -995,12 +995,20 @@ def test_another_service_at_the_address_is_told_from_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["list"], ["status"], ["show", "a"], ["search", "x"], ["tags"]]
+    "body",
+    [
+        b'{"memories": [{"id": "a"}], "pagination": {"totalItems": 1}}',
+        b'{"memories": null, "results": null, "containerTags": null, "connections": null}',
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [["list"], ["status"], ["show", "a"], ["search", "x"], ["tags"], ["filters", "preview"]],
 )
 def test_a_service_of_another_version_is_named_where_its_answer_lacks_something(
-    command: list[str],
+    command: list[str], body: bytes
 ) -> None:
-    lacking = (200, b'{"memories": [{"id": "a"}], "pagination": {"totalItems": 1}}')
+    lacking = (200, body)
     with answering(*[lacking] * 3) as url:
         ended = CliRunner().invoke(commands, [*command, "--url", url, "--key", "k"])
 
