@@ -166,7 +166,9 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_named(
     client = Client(service.url, service.key)
 
     def send() -> AddReport:
-        client.upload(lambda: Churned(log, lambda path: os.truncate(path, 9)), "a", "text/plain", {})
+        client.upload(
+            lambda: Churned(log, lambda path: os.truncate(path, 9)), "a", "text/plain", {}
+        )
         return AddReport("log.txt", Outcome.ADDED)
 
     assert attempt("log.txt", send).reason == "it became shorter while it was sent; add it again"
