@@ -44,6 +44,8 @@ TextShape = Literal["markdown", "code", "plain", "conversation"]
 
 _PLAIN = frozenset({"records", "subtitles", "sheet"})
 """Extractors whose text has lines and no Markdown."""
+_WRITTEN = frozenset({"text", "notebook"})
+"""Extractors that pass on the Markdown of people."""
 _MARKDOWN = frozenset({".md", ".markdown", ".mdx", ".mdown", ".mkd"})
 _PROSE = frozenset({".txt", ".text", ".log"})
 
@@ -84,7 +86,7 @@ def look(document: Document, blob: StoredBlob | None) -> Look:
         return Look("code", ending.removeprefix("."))
     if reader == "text" and (ending in _PROSE or (blob and ending not in _MARKDOWN)):
         return Look("plain")
-    return Look("plain") if reader in _PLAIN else Look("markdown", literal=reader != "text")
+    return Look("plain") if reader in _PLAIN else Look("markdown", literal=reader not in _WRITTEN)
 
 
 def drawn(

@@ -357,6 +357,7 @@ def test_what_has_no_markup_keeps_its_lines(me: httpx.Client, app: App, tenant: 
         ("a.html", Look("markdown", literal=True)),
         ("a.txt", Look("plain")),
         ("a.md", Look("markdown")),
+        ("a.ipynb", Look("markdown")),
         ("a note", Look("markdown")),
     ],
 )
