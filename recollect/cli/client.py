@@ -126,10 +126,8 @@ class DocumentRow:
 
 _NEVER_NULL = frozenset(
     {
-        "alsoIn", "changes", "connections", "containerTags", "createdAt", "done",
-        "examples", "failed", "id", "items", "memories", "notes", "pagination", "place",
-        "processing", "provider", "queued", "results", "score", "state", "status", "timings",
-        "totalItems", "updatedAt", "verdicts", "warnings",
+        "changes", "connections", "createdAt", "examples", "id", "items", "memories", "notes",
+        "pagination", "results", "totalItems", "verdicts",
     }
 )  # fmt: skip
 """Fields of answers that have a value wherever they stand."""
