@@ -1,5 +1,6 @@
 """The service as the command line sees it: an address, a key, and calls that answer or raise."""
 
+import io
 import json
 import re
 import ssl
@@ -123,8 +124,21 @@ class DocumentRow:
         return self.status in ("done", "failed")
 
 
+_NEVER_NULL = frozenset(
+    {
+        "changes", "connections", "createdAt", "examples", "id", "items", "memories", "notes",
+        "pagination", "results", "totalItems", "verdicts",
+    }
+)  # fmt: skip
+"""Fields of answers that have a value wherever they stand."""
+
+
 class _Answer(dict[str, Any]):
     """An object that came from the service."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        return self.__missing__(name) if value is None and name in _NEVER_NULL else value
 
     def __missing__(self, name: str) -> NoReturn:
         raise SetupError(
@@ -223,12 +237,14 @@ class Service:
     def upload(
         self, open: Callable[[], IO[bytes]], name: str, mime: str, fields: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Send a file, which is opened for each try and read while it is sent."""
+        """Send a file, which is opened for each try and read while it is sent. Raises OSError when
+        it becomes shorter meanwhile."""
 
         def ask() -> EndpointAnswer:
             with open() as file:
+                sent = (name, cast(IO[bytes], _AsLongAsItWas(file)), mime)
                 return self._endpoint.request(
-                    "POST", "/v3/documents/file", data=fields, files={"file": (name, file, mime)}
+                    "POST", "/v3/documents/file", data=fields, files={"file": sent}
                 )
 
         return self._answered(ask)
@@ -350,6 +366,27 @@ def _tls_trouble(error: BaseException | None) -> str | None:
             return "what answers there does not speak TLS"
         error = error.__cause__ or error.__context__
     return None
+
+
+class _AsLongAsItWas(io.RawIOBase):
+    """A file up to the length that it has now: a log may grow while it is sent."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._length = file.seek(0, io.SEEK_END)
+        file.seek(0)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            return self._file.seek(self._length + offset)
+        return self._file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._length - self._file.tell())
+        data = self._file.read(left if size < 0 else min(size, left))
+        if left and size and not data:
+            raise OSError("it became shorter while it was sent; add it again")
+        return data
 
 
 def _refusal(answer: EndpointAnswer, body: Mapping[str, Any]) -> RecollectError:

@@ -44,7 +44,10 @@ TextShape = Literal["markdown", "code", "plain", "conversation"]
 
 _PLAIN = frozenset({"records", "subtitles", "sheet"})
 """Extractors whose text has lines and no Markdown."""
+_WRITTEN = frozenset({"text", "notebook"})
+"""Extractors that pass on the Markdown of people."""
 _MARKDOWN = frozenset({".md", ".markdown", ".mdx", ".mdown", ".mkd"})
+_PROSE = frozenset({".txt", ".text", ".log"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Look:
 
     shape: TextShape
     language: str = ""
+    literal: bool = False
+    """of Markdown: it was read out of something else, so that nobody wrote `\\.` for a dot"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,16 @@ def look(document: Document, blob: StoredBlob | None) -> Look:
     if blob is None and positions.turns(document.text or ""):
         return Look("conversation")
     if not is_text or document.kind == "webpage":
-        return Look("markdown")
+        return Look("markdown", literal=connectors.kinds().get(document.kind) != "page")
     # A script tells what it is; of other texts only the name does.
     head = b"#!/" if (document.text or "").startswith("#!") else b""
     found = extract.detect(head, name=name, mime=blob.mime if blob else None)
     reader = found.extractor if found else ""
     if reader == "code":
         return Look("code", ending.removeprefix("."))
-    is_prose = reader == "text" and ending not in _MARKDOWN and blob is not None
-    return Look("plain" if is_prose or reader in _PLAIN else "markdown")
+    if reader == "text" and (ending in _PROSE or (blob and ending not in _MARKDOWN)):
+        return Look("plain")
+    return Look("plain") if reader in _PLAIN else Look("markdown", literal=reader not in _WRITTEN)
 
 
 def drawn(
@@ -93,7 +99,7 @@ def drawn(
         case "plain":
             return [prose(_lines(text, chunk), mark) for chunk in chunks[first:last]]
         case "markdown":
-            return list(_passages(text, chunks[:last], first, mark))
+            return list(_passages(text, chunks[:last], first, look, mark))
         case "conversation":
             return list(_messages(text, chunks[:last], first, mark))
 
@@ -106,15 +112,18 @@ def passage(text: str, look: Look, mark: Marker) -> Markup:
         case "plain":
             return prose(text, mark)
         case "markdown" | "conversation":
-            return markdown(text, mark)
+            return markdown(text, mark, literal=look.literal)
 
 
-def _passages(text: str, chunks: Sequence[Chunk], first: int, mark: Marker) -> Iterator[Markup]:
+def _passages(
+    text: str, chunks: Sequence[Chunk], first: int, look: Look, mark: Marker
+) -> Iterator[Markup]:
     carried = Carried()
     for at, chunk in enumerate(chunks):
         if at >= first:
             body = _lines(text, chunk) if carried.fence else chunk.text
-            yield markdown("\n".join([*_head(carried, body), body]), mark)
+            source = "\n".join([*_head(carried, body), body])
+            yield markdown(source, mark, literal=look.literal)
         carried = carry(chunk.text, carried)
 
 
@@ -175,11 +184,13 @@ def _lines(text: str, chunk: Chunk) -> str:
 # --- Markdown -----------------------------------------------------------------------------------
 
 
-def markdown(text: str, mark: Marker) -> Markup:
-    """Drawn, with words marked; as its source where it has more levels or brackets than that."""
+def markdown(text: str, mark: Marker, *, literal: bool = False) -> Markup:
+    """Drawn, with words marked; as its source where it has more levels or brackets than that.
+
+    `literal`: backslashes and entities stand as they are."""
     if text.count("[") > BRACKETS:
         return prose(text, mark)
-    tokens = _PARSER.parse(text)
+    tokens = (_LITERAL if literal else _PARSER).parse(text)
     if any(token.nesting == 1 and token.level + 2 >= DEEPEST for token in tokens):
         return prose(text, mark)
     return _html(tokens, mark)
@@ -207,6 +218,7 @@ def _parser() -> MarkdownIt:
 
 
 _PARSER = _parser()
+_LITERAL = _parser().disable(["escape", "entity"])
 
 
 class Drawing(RendererHTML):

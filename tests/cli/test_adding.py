@@ -1,18 +1,22 @@
 """`recollect add` with a person before it: what it would do, what it asks, what it shows."""
 
+import io
 import os
 import pty
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from recollect.cli._add_progress import AddProgress
+from recollect.cli._add_sending import attempt
+from recollect.cli._add_sources import AddReport, Outcome
 from recollect.cli._bar import WINDOW, BarState, Pace, words
 from recollect.cli.add import MANY
+from recollect.cli.client import Service as Client
 from recollect.model import Stage
 from tests.conftest import Service
 from tests.e2e.shell import Shell, Starter
@@ -120,6 +124,54 @@ def test_what_is_no_regular_file_fails_and_nothing_waits_for_it(run: Shell) -> N
     assert told.code == 1
     why = "not a regular file; `recollect add -` reads standard input"
     assert told.out.splitlines()[:2] == [f"failed     pipe: {why}", f"failed     zero: {why}"]
+
+
+class Churned(io.FileIO):
+    """A file to which somebody does something each time that it is read."""
+
+    def __init__(self, path: Path, act: Callable[[Path], None]) -> None:
+        super().__init__(path)
+        self._path, self._act = path, act
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(-1 if size is None else size)
+        self._act(self._path)
+        return found or b""
+
+
+def test_a_file_that_grows_while_it_is_sent_is_sent_as_it_was(
+    service: Service, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("first line\n" * 20_000)
+
+    def grow(path: Path) -> None:
+        with path.open("a") as file:
+            file.write("later line\n" * 20_000)
+
+    client = Client(service.url, service.key)
+    sent = client.upload(lambda: Churned(log, grow), log.name, "text/plain", {})
+
+    with service.client() as asking:
+        address = f"/v3/documents/{sent['id']}"
+        found = asking.get(address, params={"wait": 60}).json()
+    assert found["content"].split() == ["first", "line"] * 20_000
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_is_named(
+    service: Service, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("first line\n" * 20_000)
+    client = Client(service.url, service.key)
+
+    def send() -> AddReport:
+        client.upload(
+            lambda: Churned(log, lambda path: os.truncate(path, 9)), "a", "text/plain", {}
+        )
+        return AddReport("log.txt", Outcome.ADDED)
+
+    assert attempt("log.txt", send).reason == "it became shorter while it was sent; add it again"
 
 
 def test_many_files_are_asked_about_on_a_terminal(run: Shell) -> None:

@@ -673,6 +673,27 @@ def test_names_that_are_no_text_are_skipped(github: FakeGithub, connect: Connect
         id.encode()
 
 
+@pytest.mark.parametrize("field", ["path", "mode", "type"])
+def test_an_entry_that_lacks_something_ends_the_sync_and_takes_nothing_away(
+    github: FakeGithub, connect: Connect, field: str
+):
+    docs = github.repository("octo/docs", {"a.md": "1", "b.md": "2"})
+    with Proxy(github.url) as proxy:
+        source = connect(docs)
+        source.api_url = proxy.url
+        source.sync()
+        docs.commit({"c.md": "3"})
+        lacks = f'"other {field}":'.encode()
+        proxy.on("/git/trees/", alter=lambda body: body.replace(f'"{field}":'.encode(), lacks, 1))
+
+        with pytest.raises(Transient, match=f"without '{field}'"):
+            source.sync()
+
+        assert {item.title for item in source.items.values()} == {"a.md", "b.md"}
+        source.sync()
+    assert local(source) == remote(docs)
+
+
 class CarefulSource(MemorySource):
     """Holds each listing that lacks something until the next one lacks it, too."""
 

@@ -2020,6 +2020,28 @@ def test_a_thread_that_is_not_found_once_stays(gmail: FakeGmail, source: Clocked
     assert source.items.keys() == {known, new}
 
 
+def test_a_thread_that_lost_a_mail_and_is_not_found_once_comes_back(
+    gmail: FakeGmail, source: Clocked
+):
+    thread = gmail.mail("Plan", "first")
+    gmail.mail("Plan", "second", thread=thread)
+    source.sync()
+    gmail.delete_mail(gmail.of(thread)[0].id)
+    gmail.refuse(f"^GET .*/threads/{thread}", 404, "notFound")
+    source.again()
+
+    source.again()
+
+    assert source.items.keys() == {thread}
+    gmail.delete(thread)
+    source.again()
+    assert source.items == {}
+    source.again()
+    asked = gmail.count(f"/threads/{thread}")
+    source.again()
+    assert gmail.count(f"/threads/{thread}") == asked
+
+
 def test_a_thread_that_waits_goes_on_waiting_while_labels_cannot_be_read(
     gmail: FakeGmail, source: Clocked
 ):

@@ -899,6 +899,43 @@ def test_targets_that_always_fail_keep_no_other_from_being_synced(
     assert source.items.keys() == {*targets, *late}
 
 
+@pytest.mark.parametrize(("status", "reason"), [(404, "notFound"), (403, "forbidden")])
+def test_a_target_that_is_refused_once_keeps_its_document(
+    drive: FakeDrive, connect: Connect, status: int, reason: str
+):
+    linked = drive.doc("linked", "x", None, owner=OTHER, key="k-1")
+    drive.shortcut("s", linked)
+    source = connect()
+    sync(source)
+    drive.refuse(f"/files/{linked}\\?", status, reason, times=None)
+
+    sync(source, timedelta(days=8))
+
+    assert source.items.keys() == {linked}
+    drive.behave()
+    drive.asked.clear()
+    sync(source, timedelta(hours=4))
+    assert source.items.keys() == {linked}
+    assert drive.count(f"/files/{linked}\\?")  # it did not wait for a week
+    drive.delete(linked)
+    sync(source, timedelta(days=8))
+    assert source.items.keys() == {linked}
+    sync(source, timedelta(hours=4))
+    assert source.items == {}
+
+
+def test_a_target_in_the_trash_goes_at_once(drive: FakeDrive, connect: Connect):
+    linked = drive.doc("linked", "x", None, owner=OTHER, key="k-1")
+    drive.shortcut("s", linked)
+    source = connect()
+    sync(source)
+    drive.nodes[linked].trashed = True
+
+    sync(source, timedelta(days=8))
+
+    assert source.items == {}
+
+
 def test_shortcuts_that_lead_nowhere_are_no_documents(drive: FakeDrive, connect: Connect):  # [32]
     folder = drive.folder("F")
     to_folder = drive.shortcut("folder", folder)

@@ -245,6 +245,9 @@ def test_what_comes_is_what_is_listed_or_is_read_again(
     with pytest.raises(Transient, match="not the content that the provider lists") as caught:
         read(source, "log.txt")
     assert caught.value.code == "provider_unavailable"
+    proxy.on("/log.txt$", alter=lambda _: b"")
+    with pytest.raises(Transient, match="an error or nothing"):
+        read(source, "log.txt")
     assert read(source, "log.txt").data == b"hello world"
     put(amazon, bucket, "log.txt", body=b"hello world, and one line more")
     assert read(source, "log.txt").data == b"hello world, and one line more"

@@ -310,7 +310,7 @@ def test_no_code_keeps_the_colours_busy(name: str, unit: str):
         ("github_markdown", Look("code", "py")),
         ("notion_doc", Look("markdown")),
         ("google_doc", Look("markdown")),
-        ("webpage", Look("markdown")),
+        ("webpage", Look("markdown", literal=True)),
     ],
 )
 def test_a_file_of_a_provider_is_shown_by_its_name(
@@ -348,6 +348,30 @@ def test_what_has_no_markup_keeps_its_lines(me: httpx.Client, app: App, tenant: 
 
     shown = one(me.get(f"/console/documents/{document.id}"), ".drawn .prose").text()
     assert shown == "a *b* c\n  d # e"
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("a.docx", Look("markdown", literal=True)),
+        ("a.html", Look("markdown", literal=True)),
+        ("a.txt", Look("plain")),
+        ("a.md", Look("markdown")),
+        ("a.ipynb", Look("markdown")),
+        ("a note", Look("markdown")),
+    ],
+)
+def test_only_in_what_was_written_as_markdown_a_backslash_is_one_of_markdown(
+    name: str, read: Look, app: App, tenant: Tenant, me: httpx.Client
+):
+    """Of a folder, whose files are not kept here; and as search shows them."""
+    found = replace(upload(me, app, tenant, "x", b"a\n", "text/plain"), title=name, text=None)
+    text = "In C:\\.config, 5 \\* 6 &lt; 40, and **bold**"
+
+    assert _rendering.look(found, None) == read
+    shown = LexborHTMLParser(_rendering.passage(text, read, plain)).text()
+    words = "In C:.config, 5 * 6 < 40, and bold" if read == Look("markdown") else text
+    assert shown.strip() == (words.replace("**", "") if read.literal else words)
 
 
 # --- beside the text ----------------------------------------------------------------------------

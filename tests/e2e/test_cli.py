@@ -994,15 +994,23 @@ def test_another_service_at_the_address_is_told_from_ours() -> None:
         Client(url, "k").get("/x")
 
 
+LACKING = b'{"memories": [{"id": "a"}], "pagination": {"totalItems": 1}}'
+NULL = b'{"memories": null, "results": null, "connections": null, "notes": null}'
+
+
 @pytest.mark.parametrize(
-    "command", [["list"], ["status"], ["show", "a"], ["search", "x"], ["tags"]]
+    ("command", "body"),
+    [
+        *((command, LACKING) for command in ("list", "status", "show a", "search x", "tags")),
+        *((command, NULL) for command in ("list", "search x", "filters preview")),
+    ],
 )
 def test_a_service_of_another_version_is_named_where_its_answer_lacks_something(
-    command: list[str],
+    command: str, body: bytes
 ) -> None:
-    lacking = (200, b'{"memories": [{"id": "a"}], "pagination": {"totalItems": 1}}')
+    lacking = (200, body)
     with answering(*[lacking] * 3) as url:
-        ended = CliRunner().invoke(commands, [*command, "--url", url, "--key", "k"])
+        ended = CliRunner().invoke(commands, [*command.split(), "--url", url, "--key", "k"])
 
     assert isinstance(ended.exception, SetupError)
     assert "another version of Recollect" in str(ended.exception)

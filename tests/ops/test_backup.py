@@ -733,6 +733,36 @@ def test_an_assistant_s_tokens_do_not_come_back_with_a_backup(
             assistants.authenticate(tx, pair.access)
 
 
+def _with_a_short_time(data: bytes) -> bytes:
+    """With four bytes in place of the eight of a time."""
+    at = data.index(b"\0\0\0\x08")
+    return data[:at] + b"\0\0\0\x04" + data[at + 8 :]
+
+
+@pytest.mark.parametrize(
+    ("table", "forge"), [("orgs", lambda _: b"no rows"), ("migrations", _with_a_short_time)]
+)
+def test_a_forged_table_is_named(
+    sound: Path,
+    tmp_path: Path,
+    empty_database: Callable[[], str],
+    table: str,
+    forge: Callable[[bytes], bytes],
+) -> None:
+    sums = dict[str, str]()
+
+    def change(name: str, data: bytes) -> bytes:
+        if name == "SHA256SUMS":
+            return "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
+        data = forge(data) if name == f"tables/{table}" else data
+        sums[name] = hashlib.sha256(data).hexdigest()
+        return data
+
+    forged = _rewritten(sound, tmp_path / "forged.zip", change)
+    with pytest.raises(SetupError, match=f"forged.zip is damaged: tables/{table}: "):
+        load(forged, empty_database(), tmp_path / "blobs")
+
+
 def test_the_sound_one_is_taken(
     sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -1873,6 +1903,7 @@ def test_a_line_that_the_database_refuses_is_named(
         ({"profileBuckets": [{"key": "At work"}]}, "key"),
         ({"title": "x" * 201}, "title"),
         ({"entityContext": "x" * 1_501}, "entityContext"),
+        ({"name": "no spaces"}, "'no spaces': 1 to 100 characters"),
     ],
 )
 def test_a_faulty_tag_is_named(

@@ -163,7 +163,7 @@ def _files(source: Source, name: str, root: str) -> list[RepositoryFile]:
                 -1 if (size := entry.get("size")) is None else size,
             )
             for entry in entries
-            if entry.get("mode") in FILES and WANTED.search(entry["path"])
+            if entry["mode"] in FILES and WANTED.search(entry["path"])
         ]
         asked += 1
         if asked > MOST_TREES or len(found) > MOST_FILES:
@@ -180,6 +180,6 @@ def _tree(
     if not entries:  # git's only tree without any is not asked for
         raise Transient("GitHub answered with an empty folder", code=PROVIDER_UNAVAILABLE)
     for entry in entries:
-        for field in ("path", "type", "sha"):
+        for field in ("path", "mode", "type", "sha"):
             field_of(entry, field, str)
     return entries, not field_of(answer, "truncated", bool)

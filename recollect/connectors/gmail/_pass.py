@@ -353,15 +353,17 @@ class Pass:
             yield Gone(id)
 
     def _not_found(self, id: str, row: Remembered | None, told: str) -> Iterator[Change]:
-        """Gone, if the history tells so, too, or another sync does not find it either."""
-        twice = id in self._state.again if row is None else row.missing_at is not None
+        """Gone, if the history tells so, too, or another sync does not find it either. The history
+        may mean one mail of several, so the next sync looks once more."""
+        again = self._state.again
+        twice = id in again if row is None else row.missing_at is not None
         sure = twice or id in self._left
         self._forgive(id)
         if row is not None:
             yield Gone(id) if sure else Missing(id, told)
-        if not sure:
-            self._state.again.append(id)
-            self._missed = True
+        if not sure or (row is not None and not twice and len(again) < MOST_AGAIN // 2):
+            again.append(id)
+        self._missed = self._missed or not sure
 
     def _forgive(self, id: str) -> None:
         self._patience.succeeded()

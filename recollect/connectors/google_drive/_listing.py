@@ -32,6 +32,8 @@ PAGE = 1_000
 """entries, the most that Drive gives at once"""
 REFUSED = frozenset({400, 404, 410})
 """what Drive may say to a page token that it does not know any more"""
+IN_TRASH = "The file that it points to is in the trash."
+"""of a target that was read; any other reason is one answer, which may be wrong"""
 CHANGE_FIELDS = f"nextPageToken,newStartPageToken,changes(changeType,removed,fileId,file({ENTRY}))"
 LIST_FIELDS = f"nextPageToken,incompleteSearch,files({ENTRY})"
 
@@ -135,7 +137,7 @@ def read(api: Api, patience: Patience, id: str, key: str) -> DriveFile | str | T
     patience.succeeded()
     file = told_file(as_json(answer))
     if file.trashed:
-        return "The file that it points to is in the trash."
+        return IN_TRASH
     if file.mime in NO_TARGETS:
         return "It points to a folder, or another shortcut."
     return file

@@ -48,6 +48,7 @@ from recollect.connectors.google_drive._files import (
     shortcuts_to,
 )
 from recollect.connectors.google_drive._listing import (
+    IN_TRASH,
     REFUSED,
     changed,
     changes_at,
@@ -85,8 +86,8 @@ class Pass:
         self._tried: set[str] = set()
         """feeds that were listed in this sync, or could not be"""
         self._failed: set[str] = set()
-        self._unread: set[str] = set()
-        """feeds with something that Drive could not give"""
+        self._unread: dict[str, timedelta] = {}
+        """feeds with something that Drive could not give, and when to ask for it again"""
         self._patience = Patience(lambda: start_of(self._api, USER))
 
     def run(self) -> Iterator[Change]:
@@ -106,10 +107,10 @@ class Pass:
                 yield from self._guarded(feed, self._follow(feed))
         yield from self._list()
         yield from self._forget_drives()
-        soon = (self._source.since - CHECK_EVERY + UNREAD_AGAIN).isoformat()
         for name, feed in self._state.feeds().items():
             if name in self._unread and feed.listed is not None:
-                feed.listed = min(feed.listed, soon)
+                due = self._source.since + self._unread[name]
+                feed.listed = min(feed.listed, (due - CHECK_EVERY).isoformat())
         yield self._checkpoint()
 
     def _anew(self, scope: str) -> State:
@@ -539,25 +540,28 @@ class Pass:
             self._source.going()
             found = target_of(self._api, self._patience, group[0])
             row = next(iter(self._source.remembered([target])), None)
+            is_document = row is not None and row.document_id is not None
             if row is not None and listing is not None and listing.lacks(row):
                 row = None
             own = row is not None and row.extra.get("own") is True
             via = sorted(
                 {*(shortcuts_to(row) if row else ()), *(shortcut.id for shortcut in group)}
             )
+            known = {"via": via, "key": group[0].target_key}
             if isinstance(found, DriveFile):
                 kind, detail = "shortcut", f"It points to {found.id}."
                 branch = row.branch if own and row is not None else feed
                 yield self._answer(found, branch, via, own=own)
             elif isinstance(found, Transient):
                 kind, detail = "shortcut", f"It points to {target}."
-                known = {"via": via, "key": group[0].target_key}
                 yield self._given_later(target, found, known, row.branch if row else feed)
             else:
                 kind, detail = "broken_shortcut", found
                 if not own and group[0].target_mime not in NO_TARGETS:
-                    known = {"via": via, "key": group[0].target_key}
-                    yield Verdict(target, OUT_OF_REACH, detail, extra=known, branch=feed)
+                    doubtful = found != IN_TRASH
+                    if doubtful and is_document:
+                        self._unread[feed] = timedelta()  # the next sync confirms it or not
+                    yield Verdict(target, OUT_OF_REACH, detail, known, feed, confirm=doubtful)
             for shortcut in group:
                 yield refusal(shortcut, feed, kind, detail)
 
@@ -565,7 +569,7 @@ class Pass:
         self, id: str, error: Transient, known: Mapping[str, Any], branch: str
     ) -> Verdict:
         """What Drive cannot give now keeps its document; a listing asks for it again."""
-        self._unread.add(branch)
+        self._unread.setdefault(branch, UNREAD_AGAIN)
         told = f"Google Drive cannot give it at present ({error})."
         return Verdict(id, OUT_OF_REACH, told, extra=known, branch=branch, keep=True, failed=True)
 

@@ -337,10 +337,11 @@ def sign(settings: Settings, host: str, path: str, query: str, at: datetime) -> 
 
 def _is_of(version: str, answer: EndpointAnswer) -> bool:
     """Whether it has this version: by its ETag, since what is stored compressed has another size
-    here, or by its size, since some services give another ETag with the content."""
+    here, or by its size, since some services give another ETag with the content. Nothing is of no
+    version: objects of 0 bytes are not read."""
     etag, _, size = version.rpartition("-")
     told = answer.headers.get("etag", "").removeprefix("W/").strip('"')
-    return told == etag or str(len(answer.data)) == size
+    return bool(answer.data) and (told == etag or str(len(answer.data)) == size)
 
 
 def _listing(data: bytes) -> BucketPage:

@@ -48,6 +48,7 @@ from recollect.ops.backup._archive import Progress, Tell, silent
 from recollect.ops.backup._bundle import (
     DOCUMENTS,
     ID,
+    INDEX,
     MEMORIES,
     QUESTIONS,
     Bundle,
@@ -138,7 +139,8 @@ def bring(app: App, folder: Path, *, org: str, tell: Tell = silent) -> Brought:
     bundle = open_bundle(folder)
     with app.db.begin() as tx:
         owner = orgs.find(tx, org).id
-        _bring_tags(tx, owner, bundle)
+        with _naming(folder / INDEX):
+            _bring_tags(tx, owner, bundle)
     known = app.embedder is not None and must_embed(bundle, app.embedder) is None
     carrier = _Carrier(app, folder, owner, known)
     for number, document in _lines(folder / DOCUMENTS, BundledDocument):
@@ -160,11 +162,12 @@ def bring(app: App, folder: Path, *, org: str, tell: Tell = silent) -> Brought:
 
 
 @contextmanager
-def _naming(path: Path, number: int) -> Generator[None]:
+def _naming(path: Path, line: int | None = None) -> Generator[None]:
     try:
         yield
     except (RequestError, SetupError, Refused, ValueError) as error:
-        raise SetupError(f"{path}, line {number}: {error}") from error
+        where = f"{path}" if line is None else f"{path}, line {line}"
+        raise SetupError(f"{where}: {error}") from error
 
 
 class _Carrier:
@@ -546,8 +549,9 @@ def _in_utc(line: _Line) -> _Line:
 
 def _bring_tags(tx: Tx, org: OrgId, bundle: Bundle) -> None:
     """Make the tags; what is kept on those that are there already stays."""
-    names = tags.check([tag.name for tag in bundle.tags], "tags")
-    tags.ensure(tx, org, names)
+    for tag in bundle.tags:
+        tags.check([tag.name], f"tag {tag.name[:100]!r}")
+    tags.ensure(tx, org, list(dict.fromkeys(tag.name for tag in bundle.tags)))
     for tag in bundle.tags:
         details: Mapping[str, Any] = {
             "org": org,

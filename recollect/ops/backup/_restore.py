@@ -28,6 +28,12 @@ from recollect.ops.backup._archive import (
 )
 from recollect.ops.backup._session import PATIENCE, session
 
+UNREADABLE = (
+    psycopg.errors.DataError,
+    psycopg.errors.IntegrityError,
+    psycopg.errors.ProtocolViolation,
+)
+"""what the server says of bytes that are no rows of a table; the last one ends no session"""
 _PAUSE = threading.Event()
 
 
@@ -272,9 +278,13 @@ def _copy_in(tx: Tx, archive: Archive, table: Table, here: dict[str, str]) -> No
     # Some migrations write rows; the backup has what became of them.
     tx.execute(sql.SQL("delete from {}").format(sql.Identifier(table.name)))
     cursor = tx.cursor()
-    with cursor.copy(statement) as copy:
-        for piece in archive.pieces(f"tables/{table.name}"):
-            copy.write(piece)
+    try:
+        with cursor.copy(statement) as copy:
+            for piece in archive.pieces(f"tables/{table.name}"):
+                copy.write(piece)
+    except UNREADABLE as error:  # not its details, which may quote rows
+        told = error.diag.message_primary
+        raise SetupError(f"{archive.path} is damaged: tables/{table.name}: {told}") from error
     if cursor.rowcount != table.rows:
         raise SetupError(
             f"{archive.path} is damaged: {table.name} has {cursor.rowcount} rows, not {table.rows}"
