@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from recollect.extract import _signs
 from tests.extract import office, samples
 from tests.extract.test_word_numbers import CONTRACT, p, word
 
@@ -218,3 +219,12 @@ def test_a_power_is_no_longer_number(read, kind: str):
 
     times = around.count("{0}")
     assert text.replace("**", "").count("2^10 = 1024; 10^-3 m2; 5th; x") == times
+
+
+@pytest.mark.parametrize(
+    "unit", ["*", "**a****b", "*a**b", "_", "==a", "~~a~~b", "\\#", "\n$$\\*", "`\\*", "``a`\\`"]
+)
+def test_signs_in_masses_take_linear_time(unit: str):
+    text = unit * 200_000
+
+    assert len(_signs.plain(text, by_xberg=True)) > len(text) / 3
