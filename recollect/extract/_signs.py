@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 _CODE = r"^```.*?^```|(?<!`)(`+)(?!`)(?:[^\n]|\n(?!\n)){0,2000}?(?<!`)\1(?!`)"
-_EQUATION = r"(?:^|(?<=\| ))\$\$(?:[^\n]|\n(?!\n))*?\$\$(?=\n|\Z| \|)"
+_EQUATION = r"(?:^|(?<=\| ))\$\$(?:(?!\$\$)[^\n]|\n(?!\n))*+\$\$(?=\n|\Z| \|)"
 _NUMBER_SIGN = r"(?<=[^\n]\\)\#|\#(?!(?:\\?\#)*[ \t])"
 """one that begins no heading without its backslash"""
 _BY_HTML, _BY_XBERG = (
@@ -16,7 +16,9 @@ _BY_HTML, _BY_XBERG = (
     )
 )
 _FENCE = re.compile(r"[ >]*(`{3,})(.*)")
-_GLUED = re.compile(r"(?:\*|__|==|~~)(?<=\S[*_=~])\**[-'\u2019]?[^\W_]")
+_GLUED = re.compile(
+    r"(?:\*(?<=[^\s*]\*)\*{0,5}|__(?<=[^\s_]__)|==(?<=[^\s=]==)|~~(?<=[^\s~]~~))[-'\u2019]?[^\W_]"
+)
 """a mark with a word on both its sides"""
 _JOINED = re.compile(
     r"(?<![\w*\\])(\*{1,3})(?![\s*])([^*\n]{1,500}(?<!\s)(?:\1\1(?![\s*])[^*\n]{1,500}(?<!\s))+)\1(?!\*)"

@@ -409,3 +409,9 @@ def test_what_an_opendocument_text_shows_is_read(read):
 
     assert extracted.text == "a\n\nbc"
     assert not extracted.warnings
+
+
+def test_a_style_of_a_million_letters_takes_no_time(read):
+    style = "a" * 1_000_000
+
+    assert read(f'<p style="{style};display:none">x</p><p>y</p>', "a.html").text == "y"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from recollect.extract import _signs
 from tests.extract import office, samples
 from tests.extract.test_word_numbers import CONTRACT, p, word
 
@@ -247,3 +248,12 @@ def test_signs_of_the_font_symbol_are_characters(read):
         "<&\uf061",
         "\uf0ffy",
     ]
+
+
+@pytest.mark.parametrize(
+    "unit", ["*", "**a****b", "*a**b", "_", "==a", "~~a~~b", "\\#", "\n$$\\*", "`\\*", "``a`\\`"]
+)
+def test_signs_in_masses_take_linear_time(unit: str):
+    text = unit * 200_000
+
+    assert len(_signs.plain(text, by_xberg=True)) > len(text) / 3

@@ -305,3 +305,32 @@ def test_two_powers_of_an_equation_stay_in_it(read):
     body = _p("As ", equation, " of f^-1,g^-1") + _p(f"<m:oMathPara>{equation}</m:oMathPara>")
 
     assert read(office.docx(body)).text == "As $x^{2}y^{2}$ of f^-1,g^-1\n\n$$x^{2}y^{2}$$"
+
+
+def test_a_small_file_that_repeats_itself_is_no_bomb(read):
+    lines = _p("The same again. " * 40) * 500
+
+    text = read(office.docx(lines)).text
+
+    assert text.count("The same again.") == 20_000
+
+
+def test_too_many_levels_of_tables_are_said_to_be_the_reason(read):
+    tables = "<w:tbl><w:tr><w:tc>" * 3_000 + "<w:p/>" + "</w:tc></w:tr></w:tbl>" * 3_000
+
+    with pytest.raises(Permanent, match="larger inside than is accepted"):
+        read(office.docx(tables), "a.docx")
+
+
+def test_styles_based_on_thousands_of_others_take_no_time(read):
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="S{at}"><w:basedOn w:val="S{at + 1}"/></w:style>'
+        for at in range(20_000)
+    )
+    numbered = '<w:p><w:pPr><w:pStyle w:val="S0"/><w:numPr/></w:pPr><w:r><w:t>x</w:t></w:r></w:p>'
+    parts = {
+        "styles.xml": ("styles", f"<w:styles><w:vanish/>{styles}</w:styles>"),
+        "numbering.xml": ("numbering", "<w:numbering></w:numbering>"),
+    }
+
+    assert read(office.docx(numbered * 3_000, parts), "a.docx").text.count("x") == 3_000

@@ -22,6 +22,8 @@ _SAYING = frozenset({"pStyle", "outlineLvl", "numId", "ilvl", "del"})
 _LONGEST = 100
 """characters of a level's text"""
 _LAST_LEVEL = 8
+_DEEPEST = 50
+"""styles based on each other"""
 _DIGITS = re.compile("[0-9]{1,6}")
 _SEEN = frozenset({"decimal", "lowerLetter", "upperLetter", "lowerRoman", "upperRoman"})
 
@@ -131,7 +133,7 @@ class _Styles:
     def chain(self, id: str) -> list[tuple[str, _Style]]:
         """A style and those that it is based on."""
         found: dict[str, _Style] = {}
-        while id in self.of and id not in found:
+        while id in self.of and id not in found and len(found) < _DEEPEST:
             found[id] = self.of[id]
             id = found[id].based_on
         return list(found.items())

@@ -7,7 +7,7 @@ _AHEAD = rb"(?=[+\-]?\d|\xe2\x88\x92\d)"
 _ALIGN = b"vertAlign"
 _ALIGNED = re.compile(
     rb"<(\w+:|)vertAlign\s[^<>]*(?:/>|></\1vertAlign>)"
-    rb"((?:(?!</\1r>|<\1t\b)[\s\S]){0,1000}?<\1t\b[^<>]*>" + _AHEAD + rb")?"
+    rb"((?:(?!</\1r>|<\1(?:t|vertAlign)\b)[\s\S]){0,1000}?<\1t\b[^<>]*>" + _AHEAD + rb")?"
 )
 _RUN = re.compile(
     rb"\d</(\w+:|)t>\s*</\1r>(?:<\1(?:proofErr|bookmarkStart|bookmarkEnd)\b[^<>]*/>|\s)*+<\1r\b[^<>]*>"

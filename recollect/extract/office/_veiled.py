@@ -139,7 +139,9 @@ def _read_styles(source: bytes | None) -> _Styles:
         while style not in vanish and style in based_on and style not in seen:
             seen.add(style)
             style = based_on[style]
-        return vanish.get(style, False)
+        found = vanish.get(style, False)
+        vanish.update(dict.fromkeys(seen, found))
+        return found
 
     known = {*vanish, *based_on}
     return _Styles(frozenset(filter(hides, known)), frozenset(shaded))

@@ -15,7 +15,8 @@ from recollect.extract import _signs
 
 PDF = "application/pdf"
 MAX_PAGES = 5_000
-MAX_RATIO = 200
+_DEFLATED = 1_032
+"""how often its size deflate packs at most; `_zip.Package` refuses bombs"""
 _COUNT_SECONDS = 5.0
 """Processor time to count pages; 5,000 take 6 ms."""
 
@@ -41,7 +42,7 @@ def convert(data: bytes, mime: str) -> Converted:
         pages=xberg.PageConfig(extract_pages=True) if mime == PDF else None,
         pdf_options=xberg.PdfConfig(extract_images=False, extract_annotations=False),
         security_limits=xberg.SecurityLimits(
-            max_pages=MAX_PAGES, max_compression_ratio=MAX_RATIO, max_table_cells=1_000_000
+            max_pages=MAX_PAGES, max_compression_ratio=_DEFLATED, max_table_cells=1_000_000
         ),
         concurrency=xberg.ConcurrencyConfig(max_threads=1),
         # Rules of the sandbox hold, not a second clock.
@@ -103,6 +104,6 @@ def _permanent(reason: str) -> Permanent:
     lowered = reason.lower()
     if "encrypted" in lowered or "password" in lowered:
         return Permanent("it is protected by a password", code="encrypted_file")
-    if "security violation" in lowered:
+    if "security violation" in lowered or "security limit" in lowered:
         return Permanent("it is larger inside than is accepted", code="too_large")
     return Permanent("it is damaged or not what it says")

@@ -18,7 +18,7 @@ _FAR = 999
 _ALIKE = 24
 """Difference of two colours, over red, green and blue, that nobody sees."""
 
-_DECLARATION = re.compile(r"([a-z-]+)\s*:\s*([^;]+)")
+_DECLARATION = re.compile(r"(?<![a-z-])([a-z-]++)\s*+:\s*([^;]+)")
 _LENGTH = re.compile(r"(-?\d*\.?\d+)([a-z%]*)")
 _RGB = re.compile(
     r"rgba?\(\s*([0-9]{1,9})[\s,]+([0-9]{1,9})[\s,]+([0-9]{1,9})(?:[\s,/]+([\d.]+)(%?))?\s*\)"
