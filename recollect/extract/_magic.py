@@ -85,6 +85,14 @@ def xls(head: bytes) -> bool | None:
     return _ole.sniff(head, "Workbook", "Book")
 
 
+def ppt(head: bytes) -> bool | None:
+    return _ole.sniff(head, "PowerPoint Document")
+
+
+def msg(head: bytes) -> bool | None:
+    return _ole.sniff(head, _ole.MESSAGE)
+
+
 def docx(head: bytes) -> bool | None:
     if _ole.is_ole(head):
         # Word wraps an encrypted DOCX in the container of its old formats. So do the others, and

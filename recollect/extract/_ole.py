@@ -15,6 +15,9 @@ _END_OF_CHAIN = 0xFFFFFFFA
 """From this number on, sectors are marks (MS-CFB 2.1)."""
 
 ENCRYPTED = "EncryptedPackage"
+MESSAGE = "__properties_version1.0"
+"""a stream of each message of Outlook (MS-OXMSG 2.4)"""
+_MAIN = frozenset({"WordDocument", "Workbook", "Book", "PowerPoint Document", MESSAGE})
 _FIRST_BYTES = {
     # Writers mostly put the main stream first: the header of Word's (MS-DOC 2.5.2), and the first
     # record of Excel's (MS-XLS 2.4.21).
@@ -43,7 +46,7 @@ def sniff(head: bytes, *streams: str) -> bool | None:
     """Whether an OLE file has one of these streams, as far as its head tells."""
     if not is_ole(head):
         return False
-    if names := streams_in(head) & {"WordDocument", "Workbook", "Book", "PowerPoint Document"}:
+    if names := streams_in(head) & _MAIN:
         # A Word file may hold a workbook, but not in its root's first sector.
         return bool(names & set(streams))
     return None

@@ -144,6 +144,18 @@ KINDS = (
     Kind(
         "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc"}), _magic.doc
     ),
+    Kind(
+        "ppt",
+        f"{HERE}.office.ppt",
+        frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps"}),
+        _magic.ppt,
+    ),
+    Kind(
+        "msg",
+        f"{HERE}.office.msg",
+        frozenset({"application/vnd.ms-outlook", ".msg"}),
+        _magic.msg,
+    ),
     Kind("odp", f"{HERE}.office.odp", frozenset({_zip.ODP, ".odp"}), _magic.odp, is_light=True),
     Kind("ods", f"{HERE}.office.ods", frozenset({_zip.ODS, ".ods"}), _magic.ods, is_light=True),
     Kind("odt", f"{HERE}.office.odt", frozenset({_zip.ODT, ".odt"}), _magic.odt),

@@ -325,6 +325,41 @@ def ole(streams: Mapping[str, bytes]) -> bytes:
     )
 
 
+def ppt(slides: Sequence[tuple[str, Sequence[str]]], *, password: bool = False) -> bytes:
+    """A PowerPoint 97 file: slides of a title and bullets (MS-PPT 2.5)."""
+
+    def record(kind: int, body: bytes, version: int = 0xF) -> bytes:
+        return struct.pack("<HHI", version, kind, len(body)) + body
+
+    def box(kind: int, text: str) -> bytes:
+        said = record(3999, struct.pack("<I", kind), 0) + record(4000, text.encode("utf-16-le"), 0)
+        return record(0xF004, record(0xF00D, said))
+
+    document = record(1000, record(1001, bytes(40), 1))
+    for title, lines in slides:
+        shapes = record(0xF003, box(0, title) + box(1, "\r".join(lines)))
+        drawing = record(1036, record(0xF002, shapes))
+        document += record(1006, record(1007, bytes(24), 2) + drawing)
+    token = 0xF3D1C4DF if password else 0xE391C05F
+    user = record(0xFF6, struct.pack("<II", 20, token) + bytes(12), 0)
+    return ole({"PowerPoint Document": document, "Current User": user})
+
+
+def msg(subject: str, body: str, **fields: str) -> bytes:
+    """A message of Outlook; `fields` are further ones by the numbers of their properties, such as
+    `p0C1A` for who sent it (MS-OXPROPS)."""
+    streams = {"p0037": subject, "p1000": body, **fields}
+    return ole(
+        {
+            "__properties_version1.0": bytes(32),
+            **{
+                f"__substg1.0_{name[1:]}001F": text.encode("utf-16-le")
+                for name, text in streams.items()
+            },
+        }
+    )
+
+
 def _entry(name: str, kind: int, right: int, child: int, start: int, size: int) -> bytes:
     free = 0xFFFFFFFF
     encoded = name.encode("utf-16-le") + b"\0\0"

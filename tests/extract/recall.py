@@ -186,6 +186,8 @@ MAKERS: Mapping[str, tuple[str, list[str], Callable[[Words], bytes]]] = {
     "odt": ("a.odt", _SYLLABLES, lambda words: office.odt(*_joined(words, "# "))),
     "pptx": ("a.pptx", _SYLLABLES, _slides),
     "odp": ("a.odp", _SYLLABLES, _open_slides),
+    "ppt": ("a.ppt", _LATIN, lambda words: office.ppt([("T", _joined(words))])),
+    "msg": ("a.msg", _LATIN, lambda words: office.msg("T", "\n\n".join(_joined(words)))),
     "ics": ("a.ics", _SYLLABLES, _calendar),
     "epub": ("a.epub", _SYLLABLES, _book),
     "eml": ("a.eml", _SYLLABLES, _mail),

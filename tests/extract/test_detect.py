@@ -126,6 +126,8 @@ ORCHARD = {"S": [["Fruit", "Price"], ["Pear", 2]]}
         (office.ods(ORCHARD), "ods"),
         (office.odt("x"), "odt"),
         (office.doc("x"), "doc"),
+        (office.ppt([("x", [])]), "ppt"),
+        (office.msg("x", "y"), "msg"),
         (office.rtf("x"), "rtf"),
         (office.pptx([("x", [])]), "pptx"),
         (office.epub({"a.xhtml": "x"}), "epub"),
@@ -148,10 +150,12 @@ def test_office_files_are_known_by_their_bytes(data, extractor, name):
         ("a.PPTM", "pptx"),
         ("a.doc", "doc"),
         ("a.xls", "xls"),
+        ("a.ppt", "ppt"),
+        ("a.msg", "msg"),
     ],
 )
 def test_where_the_head_does_not_tell_the_name_does(name, extractor):
-    head = OLE if extractor in ("doc", "xls") else samples.zipped(["_rels/.rels"])
+    head = OLE if extractor in ("doc", "xls", "ppt", "msg") else samples.zipped(["_rels/.rels"])
 
     assert _detect(head, name) == (extractor, "text")
 

@@ -72,6 +72,12 @@ MAKERS: Mapping[str, Callable[[], bytes]] = {
     "orchard.pptx": lambda: office.pptx(
         [("The orchard", ["Apples", "Pears"]), ("Trees", ["Boskoop"])], notes={2: "Say more."}
     ),
+    "orchard.ppt": lambda: office.ppt(
+        [("The orchard", ["Apples", "Pears"]), ("", ["Boskoop"]), ("Trees", [])]
+    ),
+    "orchard.msg": lambda: office.msg(
+        "The orchard", "Apples.\n\nAnd pears.", p0C1A="Ann </o=Orchard/cn=ann>", p0E04="Bob; Eve"
+    ),
     "orchard.epub": lambda: office.epub(
         {"a.xhtml": "<h1>Spring</h1><p>Blossom.</p>", "b.xhtml": "<h1>Autumn</h1><p>Apples.</p>"}
     ),

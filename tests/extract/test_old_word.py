@@ -409,10 +409,35 @@ def test_odd_rtf_ends(read, body):
 
 
 def test_a_powerpoint_of_old_is_not_taken_for_word(read):
-    with pytest.raises(Permanent) as caught:
-        read(office.ole({"PowerPoint Document": b"x" * 5000}), "a.doc")
+    extracted = read(office.ppt([("Ernte", ["eins"]), ("", []), ("Obst", [])]), "a.doc")
 
-    assert caught.value.code == "unsupported_kind"
+    assert (extracted.text, extracted.title) == ("## Ernte\n\neins\n\nObst", "Ernte")
+    assert [place.at for place in extracted.places] == [{"page": 1}, {"page": 3}]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (office.ppt([("Ernte", [])], password=True), "encrypted_file"),
+        (office.ppt([("Ernte", ["x" * 9000])])[:5000], "unreadable_content"),
+        (office.ole({"Other": b"x"}), "unreadable_content"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.ppt", "a.msg"])
+def test_no_powerpoint_of_old_nor_message_of_outlook(read, data, code, name):
+    if code == "encrypted_file" and name == "a.msg":
+        name = "a.ppt"
+    with pytest.raises(Permanent) as caught:
+        read(data, name)
+
+    assert caught.value.code == code
+
+
+def test_a_message_of_outlook_is_a_mail(read):
+    extracted = read(office.msg("**To**: x", "**From**: y\n\nz", p0C1A="Ann"), "a.msg")
+
+    assert extracted.title == "**To**: x"
+    assert extracted.text == "From: Ann\nSubject: **To**: x\n\n**From**: y\n\nz"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ FILES = {
     "doc": lambda: office.doc("\n".join(LINES)),
     "docx": lambda: office.docx("".join(p(html.escape(line)) for line in LINES)),
     "eml": lambda: office.eml(lambda mail: mail.set_content("\n\n".join(LINES))),
+    "msg": lambda: office.msg("Subject", "\n\n".join(LINES)),
+    "ppt": lambda: office.ppt([("Title", LINES)]),
     "epub": lambda: office.epub({"one": f"<html><body>{PAGE}</body></html>"}),
     "html": lambda: PAGE.encode(),
     "odp": lambda: office.odp([("Title", LINES)]),
