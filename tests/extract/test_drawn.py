@@ -4,6 +4,7 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Mapping
+from xml.etree import ElementTree
 
 import pytest
 
@@ -173,6 +174,31 @@ def test_the_main_part_may_have_another_name(read, part: str):
     whole["_rels/.rels"] = whole["_rels/.rels"].replace(b"word/document.xml", part.encode())
 
     assert read(office.packed(whole), "a.docx").text == "a"
+
+
+def test_names_may_have_other_prefixes(read):
+    """As Python's ElementTree writes them."""
+    body = (
+        '<w:p><w:pPr><w:pStyle w:val="Heading2"/></w:pPr><w:r><w:t>Head w:p</w:t></w:r></w:p>'
+        '<w:p><w:hyperlink r:id="rId7"><w:r><w:t>it</w:t></w:r></w:hyperlink></w:p>'
+    )
+    styles = (
+        '<w:styles><w:style w:type="paragraph" w:styleId="Heading2"><w:name w:val="heading 2"/></w:style>'
+        "</w:styles>"
+    )
+    with zipfile.ZipFile(io.BytesIO(office.docx(body, {"styles.xml": ("styles", styles)}))) as old:
+        whole = {name: old.read(name) for name in old.namelist()}
+    relations = whole["word/_rels/document.xml.rels"].decode()
+    link = f'<Relationship Id="rId7" Type="{KIND}/hyperlink" Target="http://a.test" TargetMode='
+    whole["word/_rels/document.xml.rels"] = relations.replace(
+        "</R", f'{link}"External"/></R'
+    ).encode()
+    for name in ("word/document.xml", "word/styles.xml"):
+        tree = ElementTree.fromstring(whole[name])
+        whole[name] = ElementTree.tostring(tree)
+        assert b"<ns0:" in whole[name]
+
+    assert read(office.packed(whole), "a.docx").text == "## Head w:p\n\n[it](http://a.test)"
 
 
 def test_a_drop_cap_begins_its_word(read):

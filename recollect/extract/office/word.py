@@ -25,6 +25,19 @@ from recollect.model import Blob, Extracted
 
 _MAIN = "word/document.xml"
 """the name that xberg knows of the main part"""
+_USUAL = re.compile(rb"<w:document[\s>]")
+_ROOT_BYTES = 8_192
+_DECLARED = re.compile(
+    rb"""xmlns:(\w+)=["']http://(?:schemas\.openxmlformats\.org|purl\.oclc\.org/ooxml)/([\w/]+)["']"""
+)
+_PREFIX = re.compile(rb"(</?|\s(?:xmlns:)?)(\w+)(?=[:=])")
+_PREFIXES = {
+    b"wordprocessingml/2006/main": b"w", b"wordprocessingml/main": b"w",
+    b"officeDocument/2006/relationships": b"r", b"officeDocument/relationships": b"r",
+    b"officeDocument/2006/math": b"m", b"officeDocument/math": b"m",
+    b"drawingml/2006/main": b"a", b"drawingml/2006/picture": b"pic",
+    b"drawingml/2006/wordprocessingDrawing": b"wp", b"markup-compatibility/2006": b"mc",
+}  # fmt: skip
 _NESTING = 3
 _PICTURE = re.compile(r"!\[([^\[\]]*)\]\(media/[^()\s]*\)")
 _INITIAL = re.compile(rb"""\sw:dropCap=["'](?:drop|margin)["']""")
@@ -42,7 +55,13 @@ def _read(blob: Blob, depth: int) -> Extracted:
     if _ole.is_ole(blob.data):
         _ole.refuse_encrypted(blob.data)
         raise Permanent("it is an old DOC file, not DOCX", code="unsupported_kind")
-    package = _zip.Package(blob.data)
+    data = blob.data
+    package = _zip.Package(data)
+    if not _USUAL.search(package.read(_ooxml.main_part(package))[:_ROOT_BYTES]):
+        data = _packed(
+            {name: _prefixed(package.read(name)) for name in filter(_is_xml, package.names)}
+        )
+        package = _zip.Package(data)
     shown = _veiled.unveil(package)
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
     relations = _ooxml.relations(package, shown.main)
@@ -86,7 +105,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
     if changed or shown.main != _MAIN:
         extracted = _office.read(_with(package, shown.main, changed), _zip.DOCX)
     else:
-        extracted = _office.read(blob.data, _zip.DOCX)
+        extracted = _office.read(data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
     return Extracted(text, title=plain.title(extracted.title), warnings=warnings)
 
@@ -135,14 +154,40 @@ def _with_initials(source: bytes) -> bytes:
     return _xml.edited(source, edits) if edits else source
 
 
+def _is_xml(name: str) -> bool:
+    return name.endswith((".xml", ".rels"))  # pictures tell nothing, and may be damaged
+
+
+def _prefixed(part: bytes) -> bytes:
+    """With the prefixes that Word writes; xberg knows names by these alone."""
+    root = part[:_ROOT_BYTES]
+    usual: dict[bytes, bytes] = {
+        prefix: _PREFIXES[space]
+        for prefix, space in _DECLARED.findall(root)
+        if space in _PREFIXES and b"xmlns:%s=" % _PREFIXES[space] not in root
+    }
+
+    def named(name: re.Match[bytes]) -> bytes:
+        return name[1] + usual.get(name[2], name[2])
+
+    return _xml.TAG.sub(lambda tag: _PREFIX.sub(named, tag[0]), part) if usual else part
+
+
 def _with(package: _zip.Package, main: str, changed: Mapping[str, bytes]) -> bytes:
-    out = io.BytesIO()
     names = {main: _MAIN, _ooxml.relations_of(main): _ooxml.relations_of(_MAIN)}
+    others = [name for name in names.values() if name not in names]
+    kept = [name for name in package.names if _is_xml(name) and name not in others]
+    return _packed(
+        {
+            names.get(name, name): changed[name] if name in changed else package.read(name)
+            for name in kept
+        }
+    )
+
+
+def _packed(parts: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name in package.names:
-            if name in (_MAIN, _ooxml.relations_of(_MAIN)) and name not in names:
-                continue
-            if name.endswith((".xml", ".rels")):  # pictures tell nothing, and may be damaged
-                part = changed[name] if name in changed else package.read(name)
-                archive.writestr(names.get(name, name), part)
+        for name, part in parts.items():
+            archive.writestr(name, part)
     return out.getvalue()
