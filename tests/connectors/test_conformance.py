@@ -862,6 +862,30 @@ def test_16_what_is_refused_or_not_found_with_all_else_is_read_once_that_is_over
     world.agrees()
 
 
+@every("world", ["gmail"], indirect=True)
+def test_16_what_is_listed_only_once_is_read_though_it_was_not_found_three_times(
+    world: World,
+) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    world.peer.proxy.on("/threads/", status=404, times=9)
+    drain(world.app)
+    for _ in range(3):
+        world.documents_due()
+
+    world.agrees()
+    world.peer.proxy.on("/threads/", status=404, times=None)
+    world.peer.put("n3", "Soon gone.")
+    world.due()
+    syncs.drain(world.app)
+    world.peer.remove("n3")
+    drain(world.app)
+    world.peer.proxy.behave()
+    world.sync()
+    world.agrees()
+
+
 @every("world", conforming("errors"), indirect=True)
 @every(
     "fault",

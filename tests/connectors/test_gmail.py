@@ -1356,15 +1356,21 @@ def test_hostile_html_fails_no_thread(gmail: FakeGmail, source: Clocked):
     assert "This one is fine." in extracted.text
 
 
-def test_a_thread_that_vanished_is_not_found(gmail: FakeGmail, source: Clocked):
+def test_a_thread_in_the_trash_is_gone_and_one_that_is_not_found_waits_for_the_history(
+    gmail: FakeGmail, source: Clocked
+):
     deleted, trashed = gmail.mail("One"), gmail.mail("Two")
     source.sync()
     gmail.delete(deleted)
     gmail.trash(trashed)
 
-    for thread in (deleted, trashed):
-        with pytest.raises(NotFoundError):
-            read(source, thread)
+    with pytest.raises(NotFoundError):
+        read(source, trashed)
+    with pytest.raises(Transient, match="One: Gmail does not find it") as caught:
+        read(source, deleted)
+    assert caught.value.code == "provider_unavailable"
+    source.again()
+    assert source.items == {}
 
 
 def test_a_thread_that_is_refused_is_named(gmail: FakeGmail, source: Clocked):

@@ -22,7 +22,7 @@ from typing import Any, cast
 from recollect.config import Config
 from recollect.connectors import _google
 from recollect.connectors._json import as_object
-from recollect.connectors.api import Api, as_json, field_of
+from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.gmail._guide import GUIDE
 from recollect.connectors.gmail._pass import LABELS, QUERY, Pass
@@ -120,8 +120,10 @@ class Gmail(Connector):
             thread = read_thread(source.api, item.id, fields)
         except Permanent as error:
             raise Permanent(f"{item.title}: {error}", code=error.code) from error
-        except NotFoundError:
-            thread = None
+        except NotFoundError as error:
+            # The history tells of what was deleted; of what was not, nothing would tell again.
+            told = f"{item.title}: Gmail does not find it; the next sync removes it if it is gone"
+            raise Transient(told, code=PROVIDER_UNAVAILABLE) from error
         if thread is None:
             raise NotFoundError(f"{item.title} is not in the mailbox any more")
         return ThreadReader(source).read(thread)
