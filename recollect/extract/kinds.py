@@ -145,16 +145,11 @@ KINDS = (
         "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc"}), _magic.doc
     ),
     Kind(
-        "ppt",
-        f"{HERE}.office.ppt",
-        frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps"}),
+        "ppt", f"{HERE}.office.ppt", frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps"}),
         _magic.ppt,
     ),
     Kind(
-        "msg",
-        f"{HERE}.office.msg",
-        frozenset({"application/vnd.ms-outlook", ".msg"}),
-        _magic.msg,
+        "msg", f"{HERE}.office.msg", frozenset({"application/vnd.ms-outlook", ".msg"}), _magic.msg
     ),
     Kind("odp", f"{HERE}.office.odp", frozenset({_zip.ODP, ".odp"}), _magic.odp, is_light=True),
     Kind("ods", f"{HERE}.office.ods", frozenset({_zip.ODS, ".ods"}), _magic.ods, is_light=True),
@@ -173,10 +168,7 @@ KINDS = (
         is_light=True,
     ),
     Kind(
-        "rtf",
-        f"{HERE}.office.rtf",
-        frozenset({"application/rtf", "text/rtf", ".rtf"}),
-        _magic.rtf,
+        "rtf", f"{HERE}.office.rtf", frozenset({"application/rtf", "text/rtf", ".rtf"}), _magic.rtf
     ),
     Kind(
         "sheet",
@@ -198,10 +190,7 @@ KINDS = (
         _magic.docx,
     ),
     Kind(
-        "xls",
-        f"{HERE}.office.xls",
-        frozenset({"application/vnd.ms-excel", ".xls"}),
-        _magic.xls,
+        "xls", f"{HERE}.office.xls", frozenset({"application/vnd.ms-excel", ".xls"}), _magic.xls,
         is_light=True,
     ),
     Kind(

@@ -183,8 +183,8 @@ def test_names_may_have_other_prefixes(read):
         '<w:p><w:hyperlink r:id="rId7"><w:r><w:t>it</w:t></w:r></w:hyperlink></w:p>'
     )
     styles = (
-        '<w:styles><w:style w:type="paragraph" w:styleId="Heading2"><w:name w:val="heading 2"/></w:style>'
-        "</w:styles>"
+        '<w:styles><w:style w:type="paragraph" w:styleId="Heading2"><w:name w:val="heading 2"/>'
+        "</w:style></w:styles>"
     )
     with zipfile.ZipFile(io.BytesIO(office.docx(body, {"styles.xml": ("styles", styles)}))) as old:
         whole = {name: old.read(name) for name in old.namelist()}
