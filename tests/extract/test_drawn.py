@@ -162,6 +162,23 @@ def test_a_sheet_tells_boxes_titles_of_charts_and_remarks(read, cells: str):
     assert [place.at for place in extracted.places][-1] == {"sheet": "S"}
 
 
+def test_what_is_damaged_costs_no_word_of_the_rest(read):
+    broken = {id: (kind, name, text[:-20]) for id, (kind, name, text) in DRAWN.items()}
+    remarks = {"rId9": ("comments", "../comments1.xml", "<comments><comment ref='B2'>")}
+    sheet = office.raw_xlsx("<worksheet><row><c><v>1</v></c></row></worksheet>")
+    drawing = {"rId1": ("drawing", "../drawings/drawing1.xml", f"<xdr:wsDr {SPACES}>")}
+    run = f"<w:p><w:r><w:t>a</w:t><w:drawing>{FRAMES}</w:drawing></w:r></w:p>"
+    files = {
+        "a.pptx": having(
+            office.pptx([("a", [])], extra=FRAMES), "ppt/slides/slide1.xml", broken | remarks
+        ),
+        "a.docx": having(office.docx(run), "word/document.xml", broken),
+        "a.xlsx": having(sheet, "xl/worksheets/sheet1.xml", drawing | remarks),
+    }
+
+    assert [read(data, name).text for name, data in files.items()] == ["## a", "a", "## S\n\n1"]
+
+
 @pytest.mark.parametrize("part", ["word/document2.xml", "main.xml"])
 def test_the_main_part_may_have_another_name(read, part: str):
     with zipfile.ZipFile(io.BytesIO(office.docx("<w:p><w:r><w:t>a</w:t></w:r></w:p>"))) as archive:

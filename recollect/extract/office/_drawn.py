@@ -4,8 +4,10 @@ Charts: ECMA-376 part 1, 21.2; SmartArt: 21.4.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from recollect.errors import Permanent
 from recollect.extract import _xml
 from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
@@ -16,12 +18,14 @@ _CHART, _DIAGRAM = "chart", "diagramData"
 KINDS = (_CHART, _DIAGRAM)
 _AXES = frozenset({"catAx", "valAx", "dateAx", "serAx"})
 _NAMED = {"cat": "cat", "xVal": "cat", "val": "val", "yVal": "val", "bubbleSize": "size"}
+_MOST_CELLS = 100_000
+"""of the table that a chart becomes"""
 _UNSHOWN = ("doc", "pres")
 """types of points of SmartArt that have no words"""
 
 
 class Drawings:
-    """Those that a part refers to, each told once."""
+    """Those that a part refers to, each told once; none that is damaged."""
 
     def __init__(self, package: Package, part: str, shown: Shown | None) -> None:
         """`shown` makes of a number and its format what a reader sees; without it charts have only
@@ -32,15 +36,18 @@ class Drawings:
 
     def blocks(self, id: str) -> list[str]:
         """Of a chart or diagram, by the id of its relation, as Markdown."""
-        if self._relations is None:
-            self._relations = _ooxml.relations(self._package, self._part)
-        kind, target = self._relations.get(id, ("", ""))
-        if kind not in KINDS or target in self._told or target not in self._package.names:
+        try:
+            if self._relations is None:
+                self._relations = _ooxml.relations(self._package, self._part)
+            kind, target = self._relations.get(id, ("", ""))
+            if kind not in KINDS or target in self._told or target not in self._package.names:
+                return []
+            self._told.add(target)
+            if kind == _DIAGRAM:
+                return _Diagram(self._package, target).blocks()
+            return _Chart(self._package, target).blocks(self._shown)
+        except Permanent:
             return []
-        self._told.add(target)
-        if kind == _DIAGRAM:
-            return _Diagram(self._package, target).blocks()
-        return _Chart(self._package, target).blocks(self._shown)
 
 
 def paragraphs(
@@ -69,7 +76,8 @@ def paragraphs(
         if inside:
             words.append(piece)
 
-    _xml.parse(package.pieces(part), start, end, text)
+    with suppress(Permanent):
+        _xml.parse(package.pieces(part), start, end, text)
     return found
 
 
@@ -112,6 +120,7 @@ class _Chart:
                 columns += [(name, texts)] if kind != "cat" or texts != labels else []
         numbers = sorted({at for _, texts in columns for at in texts} | set(labels))
         header = ["", *(name for name, _ in columns)]
+        del numbers[_MOST_CELLS // len(header) :]
         return [header] + [
             [labels.get(at, ""), *(texts.get(at, "") for _, texts in columns)] for at in numbers
         ]

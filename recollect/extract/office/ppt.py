@@ -23,7 +23,8 @@ def extract(blob: Blob) -> Extracted:
     if "Current User" in streams.names and streams.read("Current User")[12:16] == _ENCRYPTED:
         raise Permanent("it is protected by a password", code="encrypted_file")
     extracted = _office.read(blob.data, MIME)
-    return _slides.written(map(_slide, _NEXT.split(extracted.text)[1:]), None)
+    ahead, *slides = _NEXT.split(extracted.text)
+    return _slides.written(map(_slide, [ahead, *slides] if ahead.strip() else slides), None)
 
 
 def _slide(text: str) -> _slides.Slide:

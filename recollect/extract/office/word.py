@@ -57,12 +57,12 @@ def _read(blob: Blob, depth: int) -> Extracted:
         raise Permanent("it is an old DOC file, not DOCX", code="unsupported_kind")
     data = blob.data
     package = _zip.Package(data)
-    if not _USUAL.search(package.read(_ooxml.main_part(package))[:_ROOT_BYTES]):
-        data = _packed(
-            {name: _prefixed(package.read(name)) for name in filter(_is_xml, package.names)}
-        )
-        package = _zip.Package(data)
     shown = _veiled.unveil(package)
+    if not _USUAL.search(shown.sources.get(shown.main, b"")[:_ROOT_BYTES]):
+        parts = filter(_is_xml, package.names)
+        data = _packed({name: _prefixed(package.read(name)) for name in parts})
+        package = _zip.Package(data)
+        shown = _veiled.unveil(package)
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
     relations = _ooxml.relations(package, shown.main)
 

@@ -6,8 +6,10 @@ Parts are read as a stream: what a sheet says of its own size does not count.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
+from recollect.errors import Permanent
 from recollect.extract import _xml, _zip
 from recollect.extract.office import _drawn, _ooxml, _table
 from recollect.model import Blob, Extracted
@@ -159,19 +161,27 @@ def epoch(from_1904: bool) -> datetime:
 
 
 def _besides(package: _zip.Package, part: str) -> Iterator[str]:
-    """The words of a sheet that are in no cell: those of boxes and charts, and remarks."""
-    has_drawings = any("drawing" in name for name in package.names)
-    if has_drawings and (drawing := _ooxml.related(package, part, "drawing")):
-        drawings = _drawn.Drawings(package, drawing, None)
-        blocks: list[str] = []
+    """The words of a sheet that are in no cell: those of boxes and charts, and remarks. What is
+    damaged is left out."""
+    with suppress(Permanent):
+        if any("drawing" in name for name in package.names):
+            yield from _drawing(package, _ooxml.related(package, part, "drawing"))
+        if any("omment" in name for name in package.names):
+            yield from _remarks(package, part)
 
-        def sees(tag: str, values: Mapping[str, str]) -> None:
-            if tag in ("chart", "relIds"):
-                blocks.extend(drawings.blocks(values.get("id") or values.get("dm", "")))
 
-        yield from _drawn.paragraphs(package, drawing, sees)
-        yield from blocks
-    yield from _remarks(package, part)
+def _drawing(package: _zip.Package, part: str | None) -> Iterator[str]:
+    if part is None:
+        return
+    drawings = _drawn.Drawings(package, part, None)
+    blocks: list[str] = []
+
+    def sees(tag: str, values: Mapping[str, str]) -> None:
+        if tag in ("chart", "relIds"):
+            blocks.extend(drawings.blocks(values.get("id") or values.get("dm", "")))
+
+    yield from _drawn.paragraphs(package, part, sees)
+    yield from blocks
 
 
 def _remarks(package: _zip.Package, part: str) -> Iterator[str]:
@@ -199,8 +209,6 @@ def _remarks(package: _zip.Package, part: str) -> Iterator[str]:
         if inside:
             words.append(piece)
 
-    if not any("omment" in name for name in package.names):
-        return
     for kind in ("threadedComment", "comments"):
         if found := _ooxml.related(package, part, kind):
             _xml.parse(package.pieces(found), start, end, text)
