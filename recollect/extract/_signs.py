@@ -4,15 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 _CODE = r"^```.*?^```|(?<!`)(`+)(?!`)(?:[^\n]|\n(?!\n)){0,2000}?(?<!`)\1(?!`)"
-_EQUATION = r"(?:^|(?<=\| ))\$\$(?:(?!\$\$)[^\n]|\n(?!\n))*+\$\$(?=\n|\Z| \|)"
 _NUMBER_SIGN = r"(?<=[^\n]\\)\#|\#(?!(?:\\?\#)*[ \t])"
 """one that begins no heading without its backslash"""
 _BY_HTML, _BY_XBERG = (
-    re.compile(f"(?:{left})|\\\\({_NUMBER_SIGN}|{signs})", re.DOTALL | re.MULTILINE)
-    for left, signs in (
-        (_CODE, r"[!\"$-/:-@\[-`{}~]"),
+    re.compile(f"(?:{_CODE})|\\\\({_NUMBER_SIGN}|{signs})", re.DOTALL | re.MULTILINE)
+    for signs in (
+        r"[!\"$-/:-@\[-`{}~]",
         # Ahead of `()=-` xberg puts none: those that stand there are the author's.
-        (f"{_CODE}|{_EQUATION}", r"[!\"$-'*-,./:-<>-@\[-`{}~]"),
+        r"[!\"$-'*-,./:-<>-@\[-`{}~]",
     )
 )
 _FENCE = re.compile(r"[ >]*(`{3,})(.*)")
@@ -45,8 +44,8 @@ _POWER = re.compile(r"[+\-\u2212]?\d")
 
 def plain(text: str, *, by_xberg: bool = False) -> str:
     """Without the backslashes that a converter put before signs, as in `p \\< 0.05`, but for those
-    of a `#` that would begin a heading, of a `|`, which ends a cell, and those in code and
-    equations. Nor does emphasis part a word: `**R**etrieval` would be found by neither part."""
+    of a `#` that would begin a heading, of a `|`, which ends a cell, and those in code. Nor does
+    emphasis part a word: `**R**etrieval` would be found by neither part."""
     if _GLUED.search(text):
         text = "\n".join(_whole(text.split("\n")))
     if "\\" not in text:

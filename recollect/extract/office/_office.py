@@ -2,6 +2,7 @@
 
 import re
 
+from recollect.extract import _formulas
 from recollect.extract._text import clean_line
 from recollect.extract.office import _xberg
 from recollect.model import Extracted
@@ -14,8 +15,9 @@ _NOTE = re.compile(r"\[\^\w+\]")
 def read(data: bytes, mime: str) -> Extracted:
     """Raises Permanent: encrypted_file, too_large, unreadable_content."""
     converted = _xberg.convert(data, mime)
-    title = clean_line(converted.title or _first_heading(converted.text))
-    return Extracted(converted.text, title=title or None)
+    text = _formulas.plain(converted.text)
+    title = clean_line(converted.title or _first_heading(text))
+    return Extracted(text, title=title or None)
 
 
 def said_once(source: bytes, label: re.Pattern[bytes], end: bytes) -> bytes:

@@ -1,18 +1,18 @@
 """DOCX in what xberg understands: it keeps one box of a group and drops what is another file within
-it, counts notes of two kinds as one, breaks words with their reading aids, joins those around some
-breaks, and moves equations.
+it, counts notes of two kinds as one, breaks words with their reading aids, and joins those around
+some breaks.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from xml.parsers import expat
 
 from recollect.extract import _xml
 
 _NEEDS = (
-    *(b"footnoteReference", b"endnoteReference", b"commentReference", b"altChunk", b"oMath"),
+    *(b"footnoteReference", b"endnoteReference", b"commentReference", b"altChunk"),
     *(b"txbxContent", b":rt>", b":cr/>", b":ptab", b'"page"', b":chart ", b":relIds "),
 )
 _LINK = re.compile(rb"""(<(?:\w+:)?hyperlink\b[^>]*?)\s[\w-]+:id=(?:"[^"]*"|'[^']*')""")
@@ -20,13 +20,12 @@ _LINK = re.compile(rb"""(<(?:\w+:)?hyperlink\b[^>]*?)\s[\w-]+:id=(?:"[^"]*"|'[^'
 _COMMENT = "comment"
 _REFERENCES = {f"{kind}Reference": kind for kind in ("footnote", "endnote", _COMMENT)}
 _DRAWN = frozenset({"chart", "relIds"})
-_OTHERS = frozenset({"AlternateContent", "Fallback", "oMath", "oMathPara", *_DRAWN})
+_OTHERS = frozenset({"AlternateContent", "Fallback", *_DRAWN})
 """whose names have a prefix of their own"""
 _DELETED = "deleted"
 _SEPARATORS = ("separator", "continuationSeparator", "continuationNotice")
 _OPEN, _CLOSE = "\U0010fffc", "\U0010fffd"
-_MARK = re.compile(f"{_OPEN}([ec]\\d{{1,9}}){_CLOSE}")
-_EQUATION = re.compile(r"^\$\$(.*?)\$\$\n*", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(f"{_OPEN}(\\d{{1,9}}){_CLOSE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +33,14 @@ class Plain:
     """The parts that changed, and what is still missing in the text that comes of them."""
 
     parts: Mapping[str, bytes]
-    equations: Sequence[bool]
-    """whether each stands within a line"""
     chunks: Sequence[str]
 
     def finished(self, text: str) -> str:
-        if not self.equations and not self.chunks:
+        if not self.chunks:
             return text
-        written = [match[1] for match in _EQUATION.finditer(text)]
-        moves = any(self.equations) and len(written) == len(self.equations)
-        if moves:
-            inline = iter(self.equations)
-            text = _EQUATION.sub(lambda match: "" if next(inline) else match[0], text)
-
         # Each is said once: the file may have such marks of its own.
-        said = {f"c{number}": chunk.strip() for number, chunk in enumerate(self.chunks)}
-        if moves:
-            said |= {f"e{number}": f"${one.strip()}$" for number, one in enumerate(written)}
+        said = {str(number): chunk.strip() for number, chunk in enumerate(self.chunks)}
         return _MARK.sub(lambda mark: said.pop(mark[1], ""), text)
-
-    @staticmethod
-    def title(title: str | None) -> str | None:
-        """Without the places of equations; xberg gives none of a heading."""
-        return " ".join(_MARK.sub("", title).split()) or None if title else title
-
-
-def place_of_equation(number: int) -> str:
-    """What stands in the text for one within a line, counted from 0."""
-    return f"{_OPEN}e{number}{_CLOSE}"
 
 
 def plain(
@@ -76,11 +55,11 @@ def plain(
     """
     source = sources[main]
     if not any(need in source for need in _NEEDS):
-        return Plain({}, (), ())
+        return Plain({}, ())
     known = {kind: _Notes(kind, sources[part]) for kind, part in notes.items()}
     rewriting = _Rewriting(source, known, read_chunk)
     parts = {part: known[kind].without() for kind, part in notes.items()}
-    return Plain(parts | {main: rewriting.whole}, rewriting.equations, rewriting.chunks)
+    return Plain(parts | {main: rewriting.whole}, rewriting.chunks)
 
 
 def _in_one_line(markdown: str) -> str:
@@ -102,8 +81,6 @@ class _Note:
     end: int = 0
     label_at: int | None = None
     """where its first paragraph begins, if it begins with one"""
-    equations: list[tuple[int, bool]] = field(default_factory=list)
-    """where each ends, and whether it stands within a line"""
     label: str = ""
     """once it is told, or `_DELETED`"""
 
@@ -117,7 +94,6 @@ class _Notes:
         self._note: _Note | None = None
         self._depth = 0
         self._is_first = False
-        self._open = Counter[str]()
         self._name = self._root = b""
         self._prefix = b""
         self._parser = expat.ParserCreate()
@@ -129,22 +105,19 @@ class _Notes:
         """The part with none of them."""
         return b"<%s%s/>" % (self._name, self._root)
 
-    def written(self, note: _Note, label: str) -> list[bytes | bool]:
-        """Its paragraphs; for each equation whether it stands within a line."""
+    def written(self, note: _Note, label: str) -> list[bytes]:
+        """Its paragraphs."""
         note.label = label
         w = self._prefix
         run = b'<%sr><%st xml:space="preserve">%s: </%st></%sr>' % (w, w, label.encode(), w, w)
         at = note.start if note.label_at is None else note.label_at
-        pieces: list[bytes | bool] = [self._source[note.start : at], run]
+        pieces: list[bytes] = [self._source[note.start : at], run]
         if note.label_at is None:
             pieces = [b"<%sp>%s</%sp>" % (w, run, w)]
-        for end, inline in note.equations:
-            pieces += self._source[at:end], inline
-            at = end
         pieces.append(self._source[at : note.end])
-        return [_LINK.sub(rb"\1", one) if isinstance(one, bytes) else one for one in pieces]
+        return [_LINK.sub(rb"\1", one) for one in pieces]
 
-    def together(self, written: Sequence[bytes | bool]) -> list[bytes | bool]:
+    def together(self, written: Sequence[bytes]) -> list[bytes]:
         """What is written of several, with the namespaces of their part."""
         w = self._prefix
         start = b"<%ssdt%s><%ssdtContent>" % (w, self._root, w)
@@ -155,7 +128,6 @@ class _Notes:
         tag, end = name.rpartition(":")[2], _xml.tag_end(self._source, here)
         is_empty = self._source.startswith(b"/>", end - 2)
         self._depth += 1
-        self._open[tag] += 1
         if self._depth == 1:
             self._name, self._prefix = name.encode(), _prefix(name)
             ahead = here + 1 + len(self._name)
@@ -175,14 +147,9 @@ class _Notes:
 
     def _end(self, name: str) -> None:
         self._depth -= 1
-        tag = name.rpartition(":")[2]
-        self._open[tag] -= 1
         if self._note is None:
             return
         here = self._parser.CurrentByteIndex
-        if tag == "oMath" and not self._open["tc"]:
-            inline = not self._open["oMathPara"]
-            self._note.equations.append((_xml.tag_end(self._source, here), inline))
         if self._depth == 3 and self._is_first:
             self._note.label_at = _xml.tag_end(self._source, here)
             self._is_first = False
@@ -197,13 +164,12 @@ class _Rewriting:
     def __init__(
         self, source: bytes, notes: Mapping[str, _Notes], read_chunk: Callable[[str], str]
     ) -> None:
-        self.equations: list[bool] = []
         self.chunks: list[str] = []
         self._source, self._notes, self._read_chunk = source, notes, read_chunk
         self._at = 0
-        self._sinks: list[list[bytes | bool]] = [[]]
-        """the text, and that of each open box; for each equation whether it stands within a line"""
-        self._behind: list[list[bytes | bool]] = []
+        self._sinks: list[list[bytes]] = [[]]
+        """the text, and that of each open box"""
+        self._behind: list[list[bytes]] = []
         """of each open paragraph"""
         self._path: list[str] = []
         self._boxed: list[bool] = []
@@ -213,14 +179,14 @@ class _Rewriting:
         self._ended = False
         """whether its tag ends itself"""
         self._counts = Counter[str]()
-        self._told: dict[str, list[bytes | bool]] = {kind: [] for kind in notes}
+        self._told: dict[str, list[bytes]] = {kind: [] for kind in notes}
         self._prefix = b""
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         _xml.walk(source, self._parser)
         self._write(len(source))
-        self.whole = b"".join(map(self._marked, self._sinks[0]))
+        self.whole = b"".join(self._sinks[0])
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         prefix, _, tag = name.rpartition(":")
@@ -281,9 +247,6 @@ class _Rewriting:
                 self._behind[-1] += self._sinks.pop()
             case "AlternateContent":
                 self._boxed.pop()
-            case "oMath" if "tc" not in self._path:  # there xberg leaves it where it is
-                self._write(_xml.tag_end(self._source, here))
-                self._sinks[-1].append("oMathPara" not in self._path)
             case "body":
                 self._write(here)
                 for kind in self._told:
@@ -293,7 +256,7 @@ class _Rewriting:
 
     def _chunk(self, chunk: str) -> bytes:
         self.chunks.append(chunk)
-        mark = self._text(f"{_OPEN}c{len(self.chunks) - 1}{_CLOSE}")
+        mark = self._text(f"{_OPEN}{len(self.chunks) - 1}{_CLOSE}")
         return b"<%sp>%s</%sp>" % (self._prefix, mark, self._prefix)
 
     def _refer(self, here: int, kind: str, number: str) -> None:
@@ -317,18 +280,12 @@ class _Rewriting:
         self._told[kind] += self._notes[kind].written(note, label)
         return label
 
-    def _all_of(self, kind: str) -> list[bytes | bool]:
+    def _all_of(self, kind: str) -> list[bytes]:
         notes = self._notes[kind]
         for note in notes.by_id.values():
             if not note.label:
                 self._tell(kind, note)
         return notes.together(self._told[kind])
-
-    def _marked(self, piece: bytes | bool) -> bytes:
-        if isinstance(piece, bytes):
-            return piece
-        self.equations.append(piece)
-        return self._text(place_of_equation(len(self.equations) - 1)) if piece else b""
 
     def _text(self, text: str) -> bytes:
         w = self._prefix

@@ -1,10 +1,10 @@
 """ODP: each slide with its title as heading, its text, tables and notes; one place a slide."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from recollect.extract import _signs, _xml
 from recollect.extract._text import clean_line
-from recollect.extract.office import _odf, _powers, _slides
+from recollect.extract.office import _equations, _odf, _powers, _slides
 from recollect.model import Blob, Extracted
 
 _SHAPES = frozenset(
@@ -22,14 +22,17 @@ _WIDEST = 100
 
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
-    slides = _Presentation().read(package.pieces("content.xml"))
+    slides = _Presentation(lambda address: _equations.of_object(package, address, block=True)).read(
+        package.pieces("content.xml")
+    )
     return _slides.written(slides, _odf.title(package))
 
 
 class _Presentation:
     """Reads the slides of a content.xml (OpenDocument 1.3 part 3, 10.2.4)."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_object: Callable[[str], str]) -> None:
+        self._read_object = read_object
         self._invisible: set[str] = set()
         self._raising: set[str] = set()
         self._style = ""
@@ -90,6 +93,9 @@ class _Presentation:
                 self._text("\t")
             case "line-break":
                 self._text("\n")
+            case "object" if self._on_page and not self._unread:
+                if formula := self._read_object(attributes.get("href", "")):
+                    self._shape.append(formula)
             case "table":
                 self._rows = []
             case "table-row" if self._rows is not None:

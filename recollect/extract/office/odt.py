@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from xml.parsers import expat
 
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _odf, _odf_numbers, _office, _plain_docx, _powers
+from recollect.extract.office import _equations, _odf, _odf_numbers, _office, _powers
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -46,7 +46,8 @@ def extract(blob: Blob) -> Extracted:
         if part is not None:
             hiding |= _hiding(part) if _HIDES in part else set()
             raising |= _powers.raising(part)
-    shown = _odf_numbers.numbered(_powers.in_odt(_xml.composed(source), raising), styles)
+    shown = _equations.in_odt(_xml.composed(source), package)
+    shown = _odf_numbers.numbered(_powers.in_odt(shown, raising), styles)
     if b"<svg:" in shown:
         shown = _office.said_once(shown, _LABEL, b"</text:")
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
@@ -59,12 +60,9 @@ def extract(blob: Blob) -> Extracted:
         for name in package.names:
             if name.endswith(".xml"):  # pictures tell nothing, and may be damaged
                 archive.writestr(name, plain if name == _CONTENT else package.read(name))
-    read = _plain_docx.Plain({}, rewriting.equations, ())
     extracted = _office.read(out.getvalue(), _zip.ODT)
     warnings = _page.hidden_warnings(rewriting.hidden)
-    return Extracted(
-        read.finished(extracted.text), title=read.title(extracted.title), warnings=warnings
-    )
+    return Extracted(extracted.text, title=extracted.title, warnings=warnings)
 
 
 def _hiding(styles: bytes) -> set[str]:
@@ -103,11 +101,6 @@ class _Rewriting:
 
     def __init__(self, source: bytes, parser: expat.XMLParserType, hiding: Collection[str]) -> None:
         self._source, self._parser, self._hiding = source, parser, hiding
-        self.equations: list[bool] = []
-        """whether each stands within a line; other objects count as some"""
-        self._frame: tuple[list[bytes], int] | None = None
-        """the open one, by the place of what tells where it was"""
-        self._is_in_line = False
         self.hidden = 0
         """characters that no reader sees"""
         self._veil = 0
@@ -171,20 +164,7 @@ class _Rewriting:
     def _start_drawing(
         self, here: int, name: str, attributes: Mapping[str, str], tag: re.Match[bytes] | None
     ) -> None:
-        if name == "draw:frame" and self._behind:
-            self._write(here)
-            self._frame = self._sinks[-1], len(self._sinks[-1])
-            self._is_in_line = attributes.get("text:anchor-type") == "as-char"
-            self._sinks[-1].append(b"")
-        elif name == "draw:object" and self._frame:
-            if self._is_in_line:
-                sink, at = self._frame
-                sink[at] = _plain_docx.place_of_equation(len(self.equations)).encode()
-            self.equations.append(self._is_in_line)
-            # In a note or box it comes later in the text, and so it is not known which is which.
-            self.equations += [True] * 2 if len(self._sinks) > 1 else []
-            self._frame = None
-        elif name == "draw:text-box" and self._behind and tag:
+        if name == "draw:text-box" and self._behind and tag:
             self._write(here)
             self._sinks.append([])
             self._at = tag.end()

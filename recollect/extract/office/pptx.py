@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from recollect.extract import _signs, _xml, _zip
+from recollect.extract import _formulas, _signs, _xml, _zip
 from recollect.extract._text import clean_line
 from recollect.extract.office import _drawn, _ooxml, _slides, xlsx
 from recollect.model import Blob, Extracted
@@ -16,8 +16,11 @@ _DEFAULT_TITLE = re.compile(r"PowerPoint Presentation|Slide \d+|Presentation")
 
 _TAGS = _xml.Tags(
     *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
-    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds", "rPr"),
+    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds", "rPr", "oMath", "oMathPara"),
 )
+
+_PARTS = _xml.Tags()
+"""of formulas"""
 
 
 def extract(blob: Blob) -> Extracted:
@@ -82,11 +85,17 @@ class _Slide:
         self._level = 0
         self._table: list[list[str]] | None = None
         self._choices = 0
+        self._formula: _formulas.Formula | None = None
+        self._stands_alone = False
+        """whether the formula does"""
         self._drawings = _drawn.Drawings(package, part, xlsx.shown)
         for _ in _xml.written(package.pieces(part), self._start, self._end, self._text):
             pass
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if self._formula:
+            self._formula.start(_PARTS[name], _xml.plain(attributes))
+            return
         match _TAGS[name]:
             case "":
                 pass
@@ -125,6 +134,10 @@ class _Slide:
             case "Fallback":
                 # The same again, for readers that do not know what the choice before it uses.
                 self._choices += 1
+            case "oMathPara":
+                self._stands_alone = True
+            case "oMath" if not self._choices:
+                self._formula = _formulas.Formula()
             case "chart" | "relIds":
                 values = _xml.plain(attributes)
                 self.blocks += self._drawings.blocks(values.get("id") or values.get("dm", ""))
@@ -132,6 +145,9 @@ class _Slide:
                 pass
 
     def _end(self, name: str) -> None:
+        if self._formula:
+            self._end_of_formula(name)
+            return
         match _TAGS[name]:
             case "":
                 pass
@@ -150,11 +166,23 @@ class _Slide:
                 self._end_shape()
             case "Fallback":
                 self._choices -= 1
+            case "oMathPara":
+                self._stands_alone = False
             case _:
                 pass
 
+    def _end_of_formula(self, name: str) -> None:
+        if self._formula and _TAGS[name] != "oMath":
+            self._formula.end()
+        elif self._formula:
+            block = self._stands_alone
+            self._words.append(_formulas.latex(self._formula.root, block=block))
+            self._formula = None
+
     def _text(self, piece: str) -> None:
-        if self._inside:
+        if self._formula:
+            self._formula.text(piece)
+        elif self._inside:
             if self._raised:
                 piece = _signs.raised(piece, "".join(self._words[-1:]))
             self._words.append(piece)

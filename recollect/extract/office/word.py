@@ -10,6 +10,7 @@ from recollect.extract import _magic, _ole, _xml, _zip
 from recollect.extract._text import decode
 from recollect.extract.office import (
     _drawn,
+    _equations,
     _numbers,
     _office,
     _ooxml,
@@ -85,7 +86,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
         return ""
 
     sources = {
-        part: _powers.in_word(_symbols.plain(_xml.composed(source)))
+        part: _powers.in_word(_symbols.plain(_equations.in_word(_xml.composed(source))))
         for part, source in shown.sources.items()
     }
     if _CAPTION.search(sources[shown.main]):
@@ -107,7 +108,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
     else:
         extracted = _office.read(data, _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
-    return Extracted(text, title=plain.title(extracted.title), warnings=warnings)
+    return Extracted(text, title=extracted.title, warnings=warnings)
 
 
 def _described(picture: re.Match[str]) -> str:

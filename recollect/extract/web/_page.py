@@ -8,12 +8,12 @@ import ada_url
 import html_to_markdown
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from recollect.extract import _main, _signs
+from recollect.extract import _formulas, _main, _signs
 from recollect.extract._charsets import read_page
 from recollect.extract._main import holders, length, opening, outermost, remove
 from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
-from recollect.extract.web import _hidden, _lists
+from recollect.extract.web import _hidden, _lists, _math
 from recollect.extract.web._markup import refuse_hostile
 from recollect.model import Blob, Extracted
 
@@ -155,6 +155,7 @@ def _read_whole(source: str, besides: str = "") -> Whole:
     refuse_hostile(source)
     page = LexborHTMLParser(source)
     title = _title(page)
+    _math.mark(page)
     hidden = remove(_hidden.find(page).nodes)
     _lists.mark(page)
     _drop_styles(page)
@@ -213,6 +214,7 @@ def _as_sent(address: str, encoding: str) -> str:
 
 def _clean(page: LexborHTMLParser) -> _Cleaned:
     whole = length(page.body) if page.css_first("form") else 0
+    _math.mark(page)
     found = _hidden.find(page)
     hidden = remove(found.nodes)
     _lists.mark(page)
@@ -344,9 +346,9 @@ def _markdown(node: LexborNode, base: str | None) -> str:
     result = html_to_markdown.convert(node.html or "", options)
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
-        return _lists.unmarked(node.text(separator="\n").strip())
+        return _formulas.plain(_lists.unmarked(node.text(separator="\n").strip()))
     text = _SUPERSCRIPTS.sub(
         lambda part: _signs.raised(part[1], part.string[max(0, part.start() - 1) : part.start()]),
         _lists.unmarked(result.content or ""),
     )
-    return _signs.plain(text.strip())
+    return _formulas.plain(_signs.plain(text.strip()))

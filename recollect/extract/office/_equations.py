@@ -1,0 +1,69 @@
+"""Equations of text documents as LaTeX in their lines: xberg moves them, and reads a cube root as a
+square root."""
+
+import posixpath
+import re
+
+from recollect.errors import Permanent
+from recollect.extract import _formulas, _xml, _zip
+
+_MATH = rb"<(\w+:|)oMath(?:\s[^<>]*)?(?<!/)>(?:(?!<(?:\w+:)?oMath[\s>]).)*?</\1oMath>"
+_EQUATION = re.compile(_MATH, re.DOTALL)
+_OF_WORD = re.compile(
+    rb"<(\w+:|)oMathPara(?:\s[^<>]*)?(?<!/)>(?:(?!<(?:\w+:)?oMathPara[\s>]).)*?</\1oMathPara>|"
+    + _MATH.replace(rb"\1", rb"\2"),
+    re.DOTALL,
+)
+_BETWEEN_PARAGRAPHS = (b"</w:p>", b"</w:tbl>", b"<w:body>", b"</w:sectPr>", b"<w:tc>", b"</w:tcPr>")
+_FRAME = re.compile(
+    rb"<draw:frame\b([^<>]*)>((?:(?!</?draw:(?:frame|text-box)\b)[\s\S])*?)</draw:frame>"
+)
+_OBJECT = re.compile(rb"<draw:object\s(?:[^<>]*?\s)?xlink:href=\"([^\"]+)\"")
+_IN_LINE = re.compile(rb"\btext:anchor-type=\"(?:as-)?char\"")
+_IS_FORMULA = re.compile(rb"<(?:\w+:)?math[\s>]")
+_ROOT_BYTES = 1_000
+
+
+def in_word(source: bytes) -> bytes:
+    """A part of a DOCX with runs in their place."""
+    return _OF_WORD.sub(_run, source) if b"oMath" in source else source
+
+
+def in_odt(source: bytes, package: _zip.Package) -> bytes:
+    """The text of an OpenDocument with words in place of objects that are formulas."""
+
+    def words(frame: re.Match[bytes]) -> bytes:
+        found = _OBJECT.search(frame[2])
+        block = not _IN_LINE.search(frame[1])
+        text = of_object(package, found[1].decode(), block=block) if found else ""
+        return _formulas.kept(text).encode() or frame[0]
+
+    return _FRAME.sub(words, source) if b"<draw:object" in source else source
+
+
+def of_object(package: _zip.Package, address: str, *, block: bool) -> str:
+    """What an object of an OpenDocument says; nothing if it is another thing, or damaged."""
+    part = posixpath.normpath(posixpath.join(address, "content.xml"))
+    source = package.read(part) if part in package.names else b""
+    return _latex(source, block=block) if _IS_FORMULA.search(source[:_ROOT_BYTES]) else ""
+
+
+def _run(found: re.Match[bytes]) -> bytes:
+    block = found[1] is not None
+    all = (_latex(one[0], block=block) for one in _EQUATION.finditer(found[0]))
+    words = _formulas.kept(" ".join(filter(None, all))).encode()
+    if not words:
+        return found[0]
+    run = b'<w:r><w:t xml:space="preserve">%s</w:t></w:r>' % words
+    ahead = found.string[max(0, found.start() - 20) : found.start()].rstrip()
+    return b"<w:p>%s</w:p>" % run if ahead.endswith(_BETWEEN_PARAGRAPHS) else run
+
+
+def _latex(source: bytes, *, block: bool) -> str:
+    """Nothing of a damaged one."""
+    tree = _formulas.Formula()
+    try:
+        _xml.parse([source], tree.start, lambda _: tree.end(), tree.text)
+    except Permanent:
+        return ""
+    return _formulas.latex(tree.root, block=block)

@@ -1,0 +1,66 @@
+"""Formulas of web pages as LaTeX, written in signs that the converter leaves alone."""
+
+import html
+import re
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from recollect.extract import _formulas
+from recollect.extract._main import outermost, remove
+
+_DRAWN = ", ".join(
+    f".{name}"
+    for name in (
+        *("MathJax", "MathJax_Preview", "MathJax_Display", "MathJax_SVG", "MathJax_SVG_Display"),
+        *("MathJax_CHTML", "MJXc-display"),
+    )
+)
+"""what MathJax 2 draws ahead of the script that it reads"""
+_STYLE = re.compile(r"\{\\(?:display|text)style (.*)\}", re.DOTALL)
+
+_REST = r"((?:[^<>\"]|\"[^\"]*\")*+)>"
+_MARKUP = re.compile(
+    rf"<(mi|mn|mo)(?:\s(?:[^<>\"]|\"[^\"]*\")*+)?>([^<]*)</\1>|<(/?)([A-Za-z][^\s<>/]*){_REST}|([^<]+)"
+)
+"""as the parser writes what it read"""
+_ATTRIBUTE = re.compile(r"\b(display|linethickness|open|close|separators)=\"([^\"]*)\"")
+
+
+def mark(page: LexborHTMLParser) -> None:
+    """Write them in place of what draws them, for `_formulas.plain`.
+
+    Of MediaWiki's the picture is seen, with what it shows in TeX, and MathML is hidden; MathJax 2
+    reads a script. Of other MathML what is drawn counts: what is noted beside it nobody sees.
+    """
+    for around in outermost(page.css(".mwe-math-element")):
+        if image := around.css_first("img[alt]"):
+            tex = (image.attributes.get("alt") or "").strip()
+            styled = _STYLE.fullmatch(tex)
+            block = "display" in (image.attributes.get("class") or "")
+            _put(around, _formulas.quoted(styled[1] if styled else tex, block=block))
+    if scripts := page.css('script[type^="math/tex" i]'):
+        remove(page.css(_DRAWN))
+        for script in scripts:
+            block = "display" in (script.attributes.get("type") or "")
+            _put(script, _formulas.quoted(script.text(), block=block))
+    for node in outermost(page.css("math")):
+        block = node.attributes.get("display") == "block"
+        _put(node, _formulas.latex(_tree(node), block=block))
+
+
+def _put(node: LexborNode, formula: str) -> None:
+    node.replace_with(_formulas.kept(formula))
+
+
+def _tree(node: LexborNode) -> _formulas.Element:
+    tree = _formulas.Formula()
+    for leaf, words, closing, name, attributes, text in _MARKUP.findall(node.html or ""):
+        if leaf:
+            tree.leaf(leaf, html.unescape(words))
+        elif name and not closing:
+            tree.start(name, dict(_ATTRIBUTE.findall(attributes)) if attributes else {})
+        elif name:
+            tree.end()
+        else:
+            tree.text(html.unescape(text))
+    return tree.root

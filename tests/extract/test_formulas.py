@@ -1,0 +1,246 @@
+"""A formula is the same LaTeX in every kind of file, in its place, with all its signs."""
+
+import io
+import re
+import zipfile
+
+import pytest
+
+from recollect.extract.office import _equations
+from recollect.extract.web import _page
+from tests.extract import office
+from tests.extract.test_html import ARTICLE
+
+MATHML = (
+    '<math xmlns="http://www.w3.org/1998/Math/MathML"><semantics><mrow><mi>x</mi><mo>=</mo><mfrac>'
+    "<mrow><mo>−</mo><mi>b</mi><mo>±</mo><msqrt><msup><mi>b</mi><mn>2</mn></msup></msqrt></mrow>"
+    "<mrow><mn>2</mn><mo>&#x2062;</mo><mi>a</mi></mrow></mfrac></mrow>"
+    '<annotation encoding="application/x-tex">Buy now!</annotation></semantics></math>'
+)
+OMML = (
+    '<m:oMath xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math">'
+    "<m:r><m:t>x=</m:t></m:r><m:f><m:num><m:r><m:t>−b±</m:t></m:r><m:rad><m:radPr>"
+    '<m:degHide m:val="1"/></m:radPr><m:deg/><m:e><m:sSup><m:e><m:r><m:t>b</m:t></m:r></m:e><m:sup>'
+    "<m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:e></m:rad></m:num><m:den><m:r><m:t>2a</m:t></m:r>"
+    "</m:den></m:f></m:oMath>"
+)
+LATEX = r"x=\frac{−b±\sqrt{b^2}}{2a}"
+XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+OBJECT = f'<draw:object {XLINK} xlink:href="./F"/>'
+IN_ODT = f'<draw:frame text:anchor-type="as-char">{OBJECT}</draw:frame>'
+IN_PPTX = (
+    '<p:sp xmlns:mc="urn:mc" xmlns:a14="urn:a14"><p:txBody><a:p><a:r><a:t>Of </a:t></a:r>'
+    f"<mc:AlternateContent><mc:Choice><a14:m>{OMML}</a14:m></mc:Choice><mc:Fallback><a:r>"
+    f"<a:t>picture</a:t></a:r>{OMML}</mc:Fallback></mc:AlternateContent><a:r><a:t> all</a:t></a:r>"
+    "</a:p></p:txBody></p:sp>"
+)
+
+
+def _with_object(packed: bytes, formula: str) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(packed)) as parts:
+        content = {name: parts.read(name) for name in parts.namelist()}
+    return office.packed(content | {"F/content.xml": formula.encode()})
+
+
+def _odp(formula: str) -> bytes:
+    slide = f'<draw:page><draw:frame presentation:class="object">{OBJECT}</draw:frame></draw:page>'
+    return _with_object(office.odf("presentation", slide), formula)
+
+
+FILES = {
+    "a.html": lambda: f"<html><body><p>{ARTICLE}</p><p>Of {MATHML} all</p></body></html>".encode(),
+    "a.epub": lambda: office.epub({"a.xhtml": f"<p>Of {MATHML} all</p>"}),
+    "a.eml": lambda: office.eml(
+        lambda mail: mail.set_content(f"<p>Of {MATHML} all</p>", subtype="html")
+    ),
+    "a.docx": lambda: office.docx(
+        f"<w:p><w:r><w:t>Of </w:t></w:r>{OMML}<w:r><w:t> all</w:t></w:r></w:p>"
+    ),
+    "a.odt": lambda: _with_object(office.odf("text", f"<text:p>Of {IN_ODT} all</text:p>"), MATHML),
+    "a.pptx": lambda: office.pptx([("Roots", [])], extra=IN_PPTX),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_formula_is_the_same_in_every_kind(read, name):
+    assert f"Of ${LATEX}$ all" in read(FILES[name](), name).text
+
+
+def test_a_formula_on_a_slide_of_an_odp_is_read(read):
+    assert read(_odp(MATHML), "a.odp").text == f"$${LATEX}$$"
+
+
+@pytest.mark.parametrize(
+    ("mathml", "latex"),
+    {
+        "<mroot><mi>x</mi><mn>3</mn></mroot>": r"\sqrt[3]{x}",
+        '<mo>(</mo><mfrac linethickness="0"><mi>n</mi><mi>k</mi></mfrac><mo>)</mo>': (
+            r"({n \atop k})"
+        ),
+        "<munderover><mo>∑</mo><mrow><mi>k</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>"
+        "<msub><mi>a</mi><mi>k</mi></msub>": "∑_{k=1}^n a_k",
+        "<mtext>rate of growth</mtext><mo> = </mo><mn>50</mn><mo>%</mo>": (
+            r"\text{rate of growth}=50\%"
+        ),
+        "<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr><mtr><mtd><mn>3</mn></mtd>"
+        "</mtr></mtable>": r"\begin{matrix}1 & 2 \\ 3\end{matrix}",
+        "<msubsup><mi>x</mi><mn>1</mn><mrow><mn>2</mn><mi>y</mi></mrow></msubsup>": "x_1^{2y}",
+        "<msup><mi></mi><mn>2</mn></msup>": "{}^2",
+        "<mover><mi>x</mi><mo>^</mo></mover><mover><mi>v</mi><mo>→</mo></mover>": (
+            r"\hat{x}\vec{v}"
+        ),
+        "<munder><mi>lim</mi><mi>n</mi></munder>": "lim_n",
+        "<mmultiscripts><mi>U</mi><mn>0</mn><none/><mprescripts/><mn>92</mn><mn>238</mn>"
+        "</mmultiscripts>": "{}_{92}^{238}U_0",
+        "<mfenced open='[' close=')' separators=';'><mi>a</mi><mi>b</mi></mfenced>": "[a;b)",
+        "<mi>a</mi><mi>sin</mi><mo>&#x2061;</mo><mi>x</mi>": "a sin x",
+        "<mi>a</mi><mi>b</mi><mi>c</mi>": "abc",
+        "<mo>|</mo><mi>x_y</mi><mo>|</mo>": r"\vert x\_y\vert",
+        "<mi>x</mi><mphantom><mi>y</mi></mphantom>": "x",
+        "x + y": "x + y",
+        "<mstyle><mi>x</mi></mstyle> or <menclose><mi>y</mi></menclose>": "x or y",
+        "<mfrac><mn>1</mn></mfrac>": r"\frac{1}{}",
+        "<msup/><msqrt/><mtable/><mmultiscripts/><mfenced/>": (
+            r"{}\sqrt{}\begin{matrix}\end{matrix}{}()"
+        ),
+    }.items(),
+)
+def test_mathml_becomes_latex(mathml, latex):
+    letter = f"<p><math>{mathml}</math></p>".encode()
+
+    assert _page.read_letter(letter, "text/html").text == f"${latex}$"
+
+
+def _part(name: str, *parts: str) -> str:
+    return f"<m:{name}>{''.join(parts)}</m:{name}>"
+
+
+def _run(text: str) -> str:
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+def _property(of: str, **values: str) -> str:
+    return _part(
+        f"{of}Pr",
+        *(f'<m:{name} m:val="{value}"/>' for name, value in values.items()),
+        _part("ctrlPr", "<w:rPr><w:i/></w:rPr>"),
+    )
+
+
+E, X = _part("e", _run("x")), _run("x")
+
+
+@pytest.mark.parametrize(
+    ("omml", "latex"),
+    {
+        _part("rad", _part("deg", _run("3")), E): r"\sqrt[3]{x}",
+        _part("nary", _property("nary", chr="∑"), _part("sub", X), _part("sup", _run("n")), E): (
+            "∑_x^n x"
+        ),
+        _part("nary", _part("sub"), _part("sup"), E): "∫ x",
+        _part("d", _property("d", begChr="[", endChr=""), E): "[x",
+        _part("d", E, E): r"(x\vert x)",
+        _part("f", _property("f", type="noBar"), _part("num", X), _part("den", X)): r"{x \atop x}",
+        _part("acc", _property("acc", chr="⃗"), E): r"\vec{x}",
+        _part("acc", E): r"\hat{x}",
+        _part("bar", _property("bar", pos="top"), E): r"\overline{x}",
+        _part("groupChr", E): r"\underbrace{x}",
+        _part("func", _part("fName", _run("sin")), E): "sin x",
+        _part("func", _part("fName", _part("limLow", E, _part("lim", _run("n→0")))), E): (
+            "x_{n→0} x"
+        ),
+        _part("m", _part("mr", E, E), _part("mr", E, E)): (
+            r"\begin{matrix}x & x \\ x & x\end{matrix}"
+        ),
+        _part("eqArr", E, E): r"\begin{matrix}x \\ x\end{matrix}",
+        _part("sPre", _part("sub", X), _part("sup", X), E): "{}_x^x x",
+        _part("r", _part("rPr", "<m:nor/>"), "<m:t>if so </m:t>") + X: r"\text{if so }x",
+        _part("sSub", E): "x",
+        _part("box", E) + _run(" 100%"): r"x 100\%",
+    }.items(),
+)
+def test_equations_of_office_become_latex(omml, latex):
+    source = f"<w:p><m:oMath>{omml}</m:oMath></w:p>".encode()
+    words = re.search("<w:t[^>]*>(.*)</w:t>", _equations.in_word(source).decode())
+
+    assert words is not None
+    assert _page._formulas.plain(words[1]) == f"${latex}$"
+
+
+WIKIPEDIA = (
+    '<span class="mwe-math-element"><span class="mwe-math-mathml-inline" style="display: none;">'
+    '<math alttext="x"><mi>x</mi></math></span><img class="mwe-math-fallback-image-{}" '
+    'aria-hidden="true" alt="{{\\displaystyle x^{{2}}*y^{{2}}*z}}"></span>'
+)
+KATEX = (
+    f'<span class="katex"><span class="katex-mathml">{MATHML}</span>'
+    '<span class="katex-html" aria-hidden="true"><span class="base">x</span></span></span>'
+)
+MATHJAX_3 = (
+    '<mjx-container><mjx-math aria-hidden="true"><mjx-mi>x</mjx-mi></mjx-math>'
+    f"<mjx-assistive-mml>{MATHML}</mjx-assistive-mml></mjx-container>"
+)
+MATHJAX_2 = (
+    '<span class="MathJax_Preview">drawn</span><span class="MathJax"><nobr aria-hidden="true">'
+    f"drawn</nobr><span>{MATHML}</span></span>"
+    f'<script type="math/tex">{LATEX}</script>'
+)
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (WIKIPEDIA.format("inline"), "$x^{2}*y^{2}*z$"),
+        (WIKIPEDIA.format("display"), "$$x^{2}*y^{2}*z$$"),
+        (KATEX, f"${LATEX}$"),
+        (MATHJAX_3, f"${LATEX}$"),
+        (MATHJAX_2, f"${LATEX}$"),
+        (MATHJAX_2.replace("tex", "tex; mode=display"), f"$${LATEX}$$"),
+        (f'<span style="display: none">{MATHML}</span>', ""),
+        (MATHML.replace("<math", '<math display="block"'), f"$${LATEX}$$"),
+    ],
+)
+def test_a_page_shows_a_formula_once_however_it_draws_it(read, markup, text):
+    page = f"<html><body><main><h1>Roots</h1><p>{ARTICLE}</p><p>Of {markup} all</p></main></body>"
+
+    found = read(page, url="https://a.test/").text
+
+    assert found.partition(ARTICLE)[2].split() == f"Of {text} all".split()
+    assert "Buy now" not in found
+
+
+def test_a_formula_does_not_end_its_cell_of_a_table():
+    cell = "<math><mo>|</mo><mi>x</mi><mo>|</mo></math>"
+    table = f"<table><tr><th>a</th><th>b</th></tr><tr><td>{cell}</td><td>1</td></tr></table>"
+
+    text = _page.read_letter(table.encode(), "text/html").text
+
+    assert r"| $\vert x\vert$ | 1 |" in text
+
+
+def test_damaged_formulas_cost_nothing_else(read):
+    assert read(_odp("<math><mi>x"), "a.odp").text == ""
+    body = f"<text:p>Of {IN_ODT} all</text:p>"
+    damaged = _with_object(office.odf("text", body), "<math><mi>x")
+
+    assert " ".join(read(damaged, "a.odt").text.split()) == "Of all"
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<mrow>" * 1_500 + "<mi>x</mi>",
+        "<msup><mi>a</mi>" * 1_200 + "<mi>x</mi>",
+        "<mi>x</mi>" * 300_000,
+    ],
+)
+def test_deep_and_long_formulas_are_read(inner):
+    text = _page.read_letter(f"<p><math>{inner}</math></p>".encode(), "text/html").text
+
+    assert "x" in text
+
+
+def test_equations_that_never_end_take_no_longer():
+    source = b"<w:p><!--" + b"<m:oMath> <m:oMathPara> " * 100_000 + b"--></w:p>"
+
+    assert _equations.in_word(source) == source
