@@ -1,4 +1,9 @@
-"""Text in the encoding that a file, a mail or a server tells, as browsers and mail programs do."""
+"""Text in the encoding that a file, a mail or a server tells, as browsers and mail programs do; but
+text that can only be UTF-8 is UTF-8: who saves a page forgets what it says of itself."""
+
+import codecs
+import itertools
+import re
 
 from w3lib.encoding import (
     html_body_declared_encoding,
@@ -13,12 +18,15 @@ from recollect.model import codec_of
 _SEEN = ("utf-8", "utf-16")
 """What the bytes themselves mostly tell. Programs of Windows call UTF-16 what is UTF-8 once it is
 written; of what is UTF-16 only the bytes tell the order, unless nothing in it is ASCII."""
+_SIGN = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
+_BEYOND_CHANCE = 8
+"""Signs of UTF-8 beyond ASCII: of two in GB2312 every twentieth pair is valid UTF-8 as well."""
 
 
 def decoded(data: bytes, charset: str | None) -> str:
     """As `charset` says, if it says something and can be right; else as the bytes look."""
     codec = codec_of(charset) if charset and charset.lower() != "us-ascii" else None
-    if codec is None or codec.startswith(_SEEN[0]):
+    if codec is None or codec.startswith(_SEEN[0]) or _is_utf8(data):
         return decode(data)
     if codec.startswith(_SEEN[1]) and guess_encoding(data).startswith(_SEEN):
         return decode(data)
@@ -26,18 +34,31 @@ def decoded(data: bytes, charset: str | None) -> str:
 
 
 def read_page(data: bytes, mime: str | None) -> tuple[str, str]:
-    """The encoding of an HTML page and its text: as the server says, or the page, or it looks.
-
-    Servers say one charset of all that they have: UTF-8 that the page says and is counts more.
-    """
+    """The encoding of an HTML page and its text: as the server says, or the page, or it looks."""
     encoding, mark = read_bom(data)
     if encoding is None or mark is None:
-        told = (http_content_type_encoding(mime), html_body_declared_encoding(data))
-        if told[1] == "utf-8" and not data.isascii() and guess_encoding(data) == "utf-8":
-            told = told[1:]
-        encoding = next(
-            (name for name in told if name and codec_of(name) and not name.startswith(_SEEN[1])),
-            None,
-        )
+        encoding = "utf-8" if _is_utf8(data) else _told(data, mime)
     encoding = encoding or guess_encoding(data)
     return encoding, to_unicode(data[len(mark or b"") :], encoding)
+
+
+def _told(data: bytes, mime: str | None) -> str | None:
+    """A server says one charset of all that it has: UTF-8 that the page says and is counts more."""
+    told = (http_content_type_encoding(mime), html_body_declared_encoding(data))
+    if told[1] == "utf-8" and not data.isascii() and guess_encoding(data) == "utf-8":
+        return "utf-8"
+    return next(
+        (name for name in told if name and codec_of(name) and not name.startswith(_SEEN[1])), None
+    )
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Whether it can be nothing else."""
+    signs = _SIGN.finditer(data)
+    if sum(1 for _ in itertools.islice(signs, _BEYOND_CHANCE)) < _BEYOND_CHANCE:
+        return False
+    try:
+        codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -102,6 +102,28 @@ def test_a_page_that_says_and_is_utf_8_is_that_whatever_its_server_says(read, to
         assert read(page.encode("cp1252"), mime=f"text/html; charset={told}").text == "Größe"
 
 
+CHINESE = "人工智能迈上新台阶，机器学习使用自己的记忆"
+
+
+@pytest.mark.parametrize("told", ["gb2312", "shift_jis", "windows-1252", "iso-8859-1", "koi8-r"])
+def test_what_can_only_be_utf_8_is_that_whatever_it_says_of_itself(read, told):
+    page = f'<html><head><meta charset="{told}"></head><body><p>{CHINESE}'
+    mail = f"Subject: x\r\nContent-Type: text/plain; charset={told}\r\n\r\n{CHINESE}"
+
+    assert read(page.encode(), mime="text/html").text == CHINESE
+    assert read(page.encode(), mime=f"text/html; charset={told}").text == CHINESE
+    assert CHINESE in read(mail.encode(), "a.eml").text
+
+
+def test_a_few_signs_that_may_be_utf_8_are_what_a_page_says(read):
+    page = '<html><head><meta charset="{}"></head><body><p>{}'
+    chance = b"\xd6\xa3\xce\xa2".decode("gb2312")
+
+    assert read(page.format("gb2312", chance).encode("gb2312"), mime="text/html").text == chance
+    chinese = page.format("gbk", CHINESE).encode("gbk")
+    assert read(chinese, mime="text/html").text == CHINESE
+
+
 def test_a_page_of_ascii_bytes_is_what_its_server_says(read):
     page = '<html><head><meta charset="utf-8"></head><body><p>日本'.encode("iso2022_jp")
 
