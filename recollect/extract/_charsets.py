@@ -18,6 +18,8 @@ from recollect.model import codec_of
 _SEEN = ("utf-8", "utf-16")
 """What the bytes themselves mostly tell. Programs of Windows call UTF-16 what is UTF-8 once it is
 written; of what is UTF-16 only the bytes tell the order, unless nothing in it is ASCII."""
+_UTF_7 = ("utf-7", "unicode-1-1-utf-7")
+"""RFC 2152: of old mails; browsers know it no more"""
 _SIGN = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 _BEYOND_CHANCE = 8
 """Signs of UTF-8 beyond ASCII: of two in GB2312 every twentieth pair is valid UTF-8 as well."""
@@ -25,7 +27,10 @@ _BEYOND_CHANCE = 8
 
 def decoded(data: bytes, charset: str | None) -> str:
     """As `charset` says, if it says something and can be right; else as the bytes look."""
-    codec = codec_of(charset) if charset and charset.lower() != "us-ascii" else None
+    name = (charset or "us-ascii").lower()
+    if name in _UTF_7:
+        return data.decode("utf-7", "replace")
+    codec = codec_of(name) if name != "us-ascii" else None
     if codec is None or codec.startswith(_SEEN[0]) or _is_utf8(data):
         return decode(data)
     if codec.startswith(_SEEN[1]) and guess_encoding(data).startswith(_SEEN):

@@ -149,6 +149,8 @@ def test_a_body_is_read_in_its_charset_or_by_its_bytes(read, charset):
         ("utf-16le", "utf-16-le", "日本語のテキスト"),
         ("utf-16be", "utf-16-be", "日本語のテキスト"),
         ("hex", "utf-8", "Größe"),
+        ("UTF-7", "utf-7", "Größe & süß"),
+        ("unicode-1-1-utf-7", "utf-7", "日本語のテキスト"),
     ],
 )
 def test_a_charset_means_what_programs_write_under_its_name(read, charset, codec, words):
