@@ -19,6 +19,7 @@ LISTS = {
     '<ol type="a"><li><ul><li>one</li></ul></li></ol>': "1. - one",
     '<ol type="a"><li></li></ol><p>one</p>': "1.\n\none",
     '<ol type="x" start="y"><li>one</li></ol>': "1. one",
+    "<ul><li>one</li><li><br></li><li><ul><li></li></ul></li><li>two</li></ul>": "- one\n- two",
     '<ul style="list-style-type: lower-alpha"><li>one</li></ul>': "- one",
 }
 

@@ -336,6 +336,8 @@ def _unframe(block: LexborNode) -> None:
 
 
 def _markdown(node: LexborNode, base: str | None) -> str:
+    # A bullet before nothing: what stood there was a button or a picture.
+    remove(item for item in node.css("ul > li") if opening(item, 1) == "")
     options = html_to_markdown.ConversionOptions(
         extract_metadata=False,
         compact_tables=True,
