@@ -332,6 +332,9 @@ def _pictures(config: Config) -> list[CheckResult]:
     if find_spec("rapidocr") is None:
         told = "pictures and scanned pages are not read; install recollect[ocr]"
         return [CheckResult("pictures", "off", told)]
+    if find_spec("pi_heif") is None:
+        told = "photos of telephones (HEIC) are not read; install recollect[ocr] again"
+        return [CheckResult("pictures", "off", told)]
     return [CheckResult("pictures", "ok", "rapidocr, offline: Latin, Chinese, Japanese")]
 
 

@@ -41,9 +41,12 @@ _BINARY = frozenset(
     }
 )  # fmt: skip
 """Endings of what need not be read to know that it is not text."""
-_NOT_DRAWN = frozenset({".tif", ".tiff", ".avi", ".ts", ".heic"})
+_NOT_DRAWN = frozenset({".tif", ".tiff", ".avi", ".ts", ".heic", ".heif"})
 _NOT_DRAWN_TYPES = frozenset(
-    {"image/tiff", "image/heic", "image/svg+xml", "video/x-msvideo", "video/avi", "video/mp2t"}
+    {
+        *("image/tiff", "image/heic", "image/heif", "image/svg+xml"),
+        *("video/x-msvideo", "video/avi", "video/mp2t"),
+    }
 )
 _SHAPES: Mapping[str, Shape] = {
     "image": "picture", "pdf": "pdf", "audio": "audio", "video": "video", "text": "text",

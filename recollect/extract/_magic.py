@@ -7,7 +7,7 @@ import re
 
 from recollect.extract import _ole, _zip
 from recollect.extract._text import looks_like_text
-from recollect.extract.media._containers import find_container
+from recollect.extract.media._containers import STILLS, find_container
 
 RTF = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
 _PDF = re.compile(rb"^[^\S\n]*+%PDF-", re.MULTILINE)
@@ -59,9 +59,13 @@ def image(head: bytes) -> bool | None:
             b"\x6c\0\0\0",
             b"\x7c\0\0\0",
         )
-    return head.startswith(
-        (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
-    ) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
+    return (
+        head.startswith(
+            (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
+        )
+        or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+        or (head[4:8] == b"ftyp" and head[8:12] in STILLS)
+    )
 
 
 def audio(head: bytes) -> bool | None:

@@ -104,7 +104,8 @@ KINDS = (
         frozenset(
             {
                 "image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/tiff",
-                ".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff",
+                "image/heic", "image/heif", "image/avif", ".jpg", ".jpeg", ".png", ".gif", ".webp",
+                ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif",
             }
         ),
         _magic.image,

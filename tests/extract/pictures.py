@@ -1,5 +1,6 @@
 """Pictures of writing, made on the spot, and PDFs of such pictures."""
 
+import base64
 import io
 import random
 import struct
@@ -115,3 +116,31 @@ def pdf(
         canvas.showPage()
     canvas.save()
     return out.getvalue()
+
+
+# "Geese fly south" in black on white, 480 to 160 pixels. Pillow writes no HEIC: it is pillow-heif
+# 1.8's, of quality 10.
+_PHOTO = """
+AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAVZtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAAAAAA
+AAAAACJpbG9jAAAAAERAAAEAAQAAAAABegABAAAAAAAAAigAAAAjaWluZgAAAAAAAQAAABVpbmZlAgAAAAABAABodmMxAAAA
+AA5waXRtAAAAAAABAAAA1mlwcnAAAAC3aXBjbwAAAHhodmNDAQNwAAAAkAAAAAAAPPAA/P34+AAADwNgAAEAGEABDAH//wNw
+AAADAJAAAAMAAAMAPLoCQGEAAQArQgEBA3AAAAMAkAAAAwAAAwA8oA8IChZbqSSmubgIaDAgAAADAyAAAAMAIWIAAQAHRAHB
+crBiQAAAABNjb2xybmNseAABAA0ABoAAAAAUaXNwZQAAAAAAAAHgAAAAoAAAABBwaXhpAAAAAAMICAgAAAAXaXBtYQAAAAAA
+AAABAAEEgQIDBAAAAjBtZGF0AAACJCgBrwQWJLG5gPwd1z6b1Ze3CNFReQsefU+gU2Nbpbq2LyaSy9r72C9Aq1g0NpTlsB9t
+WyR4BYHflEp9UFPsbNHE/xgxHOzNZpgJAN0RBZYkQ6E+pIAPGfbr+X/9E9VcaVcsp6SyziXaK56Z3QY5YfIi4SniTAMaSl6v
+QQSqWR0mvxkhVXYsNYJnnG7oG5SsBw7i+RLcyolYD2Pwb1lET8aLdU3mcmfgqOKNDvYu1Rra0ZLEV12JK6G2Z3eVnIse2Vjy
+X26N+fTpHJNZIJarDpacZjpNmUu3YvXFkBrnXky6NtRvRq13Ryq97dQQZICwvNvNyF8v33M5hw+OrX+W0HyReoWVU/bnceGe
+ac8QezG1LlAyr+Wf4jCceJpEyJMe5euekYUcmgY9wTCP7u2izDeBcXO6r7LGl7UwHLWV8ASkQG3FZAew0bqf6btpX5B7rbOG
+NTgDOSanDw8BXxAVD8LQKTasZlPjldezPEwPE1D/3q1tnOGhFvx7jyfwj/l6Yl6EZazaXggixvGGw6+l1UGXkxDdhMOpKRaS
+QvshosMGyR+qn1rAmrqguslzT1g4n9E3/EeXVjcW8V0r1SxezEShgaBB7hGzcKqenJe/+HrsxWOVI2cRYwTjDn7KgGI8Onkr
+noKUZDVBet/G01u8jaaN/VqFxg2M3LkOspKWxHFlzY9W8Wh6rCYK3+qhQS8yzgdTTc3t+KVi75MBi5OgeajAAFjA
+"""
+
+
+def heic(width: int = 480, height: int = 160) -> bytes:
+    """A photo of a telephone that claims this size."""
+    size = b"ispe" + bytes(4)
+    plain = base64.b64decode(_PHOTO)
+    return plain.replace(
+        size + struct.pack(">II", 480, 160), size + struct.pack(">II", width, height)
+    )

@@ -64,6 +64,7 @@ def words(text):
         ("JPEG", {"quality": 80}),
         ("PNG", {}),
         ("WEBP", {}),
+        ("AVIF", {}),
         # Animations of the one and faxes of the other are read below, pixels of TIFF, too.
         *(pytest.param(one, {}, marks=pytest.mark.slow) for one in ("GIF", "BMP", "TIFF")),
     ],
@@ -75,6 +76,13 @@ def test_the_writing_on_a_picture_is_its_text(read, format, options):
     assert extracted.kind == "image"
     assert not extracted.warnings
     assert not extracted.places
+
+
+@pytest.mark.parametrize("name", ["IMG_0001.HEIC", None])
+def test_a_photo_of_a_telephone_is_read(read, name):
+    extracted = read(pictures.heic(), name)
+
+    assert (extracted.text, extracted.kind) == ("Geese fly south", "image")
 
 
 def test_columns_are_read_one_after_the_other(read):
@@ -241,7 +249,8 @@ def _bomb_in_text():
 
 
 def _torso(format):
-    return pictures.encoded(page(TEXT), format)[:3_000]
+    whole = pictures.encoded(page(TEXT), format)
+    return whole[: min(3_000, len(whole) // 2)]
 
 
 def _animated_bomb():
@@ -262,6 +271,11 @@ def _animated_bomb():
         (partial(_torso, "JPEG"), "unreadable_content"),
         (partial(_torso, "PNG"), "unreadable_content"),
         (partial(_torso, "WEBP"), "unreadable_content"),
+        (partial(_torso, "AVIF"), "unreadable_content"),
+        (pictures.heic(60_000, 60_000), "too_large"),
+        (pictures.heic(1, 1), "unreadable_content"),
+        (pictures.heic()[:600], "unreadable_content"),
+        (pictures.heic()[:40], "unreadable_content"),
         (b"\x89PNG\r\n\x1a\n", "unreadable_content"),
         (b"GIF89a", "unreadable_content"),
         (b"II*\0" + struct.pack("<I", 8) + b"\xff" * 40, "unreadable_content"),
@@ -412,7 +426,7 @@ def test_pages_for_which_time_does_not_suffice_are_named(alone):
 # It leaves as the sandbox's child does: xberg's threads can crash an interpreter that finalizes.
 WITHOUT_ENGINE = """
 import os, sys
-from recollect.extract.image import _models, image
+from recollect.extract.image import _models, _picture, image
 from recollect.extract.pdf import pdf
 from recollect.errors import Permanent
 from recollect.model import Blob
@@ -425,7 +439,14 @@ except Permanent as error:
     print(error.code, "|", error)
 extracted = pdf.extract(Blob(pictures.pdf("A page with text", page)))
 print(extracted.text, "|", *extracted.warnings)
-print(*{"rapidocr", "cv2", "onnxruntime"} & set(sys.modules), flush=True)
+print(*{"rapidocr", "cv2", "onnxruntime"} & set(sys.modules))
+_picture.pi_heif = None
+for data in (pictures.heic(), pictures.encoded(page)):
+    try:
+        with _picture.opened(data) as opened:
+            print(opened.image.format, flush=True)
+    except Permanent as error:
+        print(error.code, flush=True)
 os._exit(0)
 """
 
@@ -439,3 +460,4 @@ def test_without_the_engine_the_mend_is_named_and_text_pages_are_kept():
     assert "pip install 'recollect[ocr]'" in out[0]
     assert out[1].startswith("A page with text | Page 2 is a picture; to have it read: pip install")
     assert out[2] == ""
+    assert out[3:] == ["ocr_unavailable", "PNG"]

@@ -22,20 +22,28 @@ except ModuleNotFoundError as error:
     # It comes with the engine.
     raise _ocr.missing() from error
 
+try:
+    import pi_heif
+except ModuleNotFoundError:
+    pi_heif = None
+else:
+    pi_heif.register_heif_opener(thumbnails=False)  # pyright: ignore[reportUnknownMemberType]
+    pi_heif.options.DECODE_THREADS = 1
+
 MAX_PIXELS = 50_000_000
 MAX_FRAMES = 12
 """Of an animation; further ones are between these and seldom say something else."""
 MAX_PAGES = 1_000
 
-_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "MPO")
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", *(("HEIF",) if pi_heif else ()))
 _UNPACKED = 150_000_000
 """Most pixels of an animation: a frame is made of all before it."""
 _TEXT_BYTES = 1_000_000
 _DAMAGE = (
     OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError,
-    struct.error, zlib.error,
+    RuntimeError, struct.error, zlib.error,
 )  # fmt: skip
-"""What Pillow raises for files that are not as they should be."""
+"""What Pillow and libheif raise for files that are not as they should be."""
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 _LIGHT = 200
 _SAME = 24
@@ -116,7 +124,9 @@ class Picture:
 
 @contextmanager
 def opened(data: bytes) -> Generator[Picture]:
-    """Unpacks nothing yet. Raises Permanent: too_large, unreadable_content."""
+    """Unpacks nothing yet. Raises Permanent: too_large, unreadable_content, ocr_unavailable."""
+    if not pi_heif and data[4:11] == b"ftyphei":
+        raise _ocr.missing()
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = _TEXT_BYTES
     with warnings.catch_warnings():

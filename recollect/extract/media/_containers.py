@@ -10,7 +10,9 @@ from dataclasses import dataclass
 _EBML = b"\x1a\x45\xdf\xa3"
 _MP4_PARTS = (b"moov", b"mdat", b"wide", b"free", b"skip")
 _AUDIO_BRANDS = (b"M4A ", b"M4B ", b"M4P ")
-_PICTURE_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"hevc", b"mif1", b"msf1", b"jp2 ", b"crx ")
+STILLS = (b"avif", b"avis", b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+"""brands of pictures in HEIF and AVIF (ISO 23008-12, AV1 Image File Format)"""
+_PICTURE_BRANDS = (*STILLS, b"jp2 ", b"crx ")
 _ID3_HEADER = 10
 _TS_PACKET, _TS_SYNC = 188, 0x47
 """what a transport stream is made of (ISO 13818-1 2.4.3.2); streams over HTTP come as one"""
