@@ -97,7 +97,9 @@ def document(data: bytes) -> str | None:
     try:
         package = Package(data)
         if "mimetype" in package.names:
-            return _declared(next(package.pieces("mimetype"), b""))
+            mime = _declared(next(package.pieces("mimetype"), b""))
+            needed = "META-INF/container.xml" if mime == EPUB else "content.xml"
+            return mime if needed in package.names else None
     except Permanent:
         return None
     if not {"[Content_Types].xml", "_rels/.rels"} <= package.names.keys():
