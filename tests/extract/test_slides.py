@@ -166,7 +166,7 @@ def test_a_presentation_of_opendocument_is_read_alike(read, name):
 
     assert extracted.text == (
         "## Harvest\n\n- \u00c4pfel\n- Birnen\n  - late ones\n\nin a group\n\ntwo\nlines\n\n"
-        "Notes:\n\nMention the frost.\n\n"
+        "Notes:\n\nMention the frost.\n\nComments:\n\na comment\n\n"
         "## Prices\n\n| Fruit | Price |\n| --- | --- |\n| \u00d6l \\| Fett | 1,20 |\n\nthe end"
     )
     assert [place.at["page"] for place in extracted.places] == [1, 2, 4]

@@ -234,8 +234,8 @@ def test_repeated_cells_and_rows_are_counted_but_no_more_than_they_say(read):
     )
     extracted = read(office.ods({}, extra=rows))
 
-    assert extracted.text == "## R\n\ncolumn 1: x; column 2: x"
-    assert dict(extracted.places[-1].at) == {"sheet": "R", "row": 1048571}
+    assert extracted.text == "## R\n\ncolumn 1: x; column 2: x\nA1048571: a note"
+    assert dict(extracted.places[-2].at) == {"sheet": "R", "row": 1048571}
 
 
 def test_a_sheet_that_says_it_is_huge_is_read_for_what_it_holds(read):
