@@ -11,6 +11,7 @@ from recollect.errors import Permanent
 _MARK = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ENTRY_SIZE = 128
 _STREAM, _ROOT = 2, 5
+_CHILD, _SIBLINGS = struct.Struct("<I"), struct.Struct("<II")
 _END_OF_CHAIN = 0xFFFFFFFA
 """From this number on, sectors are marks (MS-CFB 2.1)."""
 
@@ -36,7 +37,7 @@ def streams_in(head: bytes) -> set[str]:
         return set()
     size = _sector_size(head)
     start = size * (int.from_bytes(head[48:52], "little") + 1)
-    names = {name for name, *_ in _entries(head[start : start + size])}
+    names = {name for _, name, *_ in _entries(head[start : start + size])}
     if first := _FIRST_BYTES.get(head[size : size + 2]):
         names.add(first)
     return names
@@ -72,11 +73,18 @@ class Streams:
         self._mini_fat = _numbers(self._chain(int.from_bytes(data[60:64], "little")))
         self._entries: dict[str, tuple[int, int]] = {}
         self._mini = b""
-        for name, kind, start, size in _entries(directory):
+        self.own: set[str] = set()
+        """names of those that are in no folder"""
+        in_root = _in_root(directory)
+        # A file within the file has streams of the same names.
+        entries = sorted(_entries(directory), key=lambda entry: entry[0] not in in_root)
+        for number, name, kind, start, size in entries:
             if kind == _ROOT:
                 self._mini = self._chain(start)[:size]
-            else:
-                self._entries.setdefault(name, (start, size))
+                continue
+            self._entries.setdefault(name, (start, size))
+            if number in in_root:
+                self.own.add(name)
 
     @property
     def names(self) -> Mapping[str, tuple[int, int]]:
@@ -133,12 +141,25 @@ def _numbers(sectors: bytes) -> list[int]:
     return list(struct.unpack(f"<{len(sectors) // 4}I", sectors[: len(sectors) // 4 * 4]))
 
 
-def _entries(directory: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Name, kind, first sector and size of streams and of the root."""
+def _in_root(directory: bytes) -> set[int]:
+    """Numbers of the entries that stand in the root itself, a tree of them (MS-CFB 2.6.4)."""
+    found: set[int] = set()
+    waiting: list[int] = [*_CHILD.unpack(directory[76:80].ljust(4, b"\xff"))]
+    while waiting:
+        number = waiting.pop()
+        entry = directory[number * _ENTRY_SIZE : (number + 1) * _ENTRY_SIZE]
+        if number not in found and len(entry) == _ENTRY_SIZE:
+            found.add(number)
+            waiting += _SIBLINGS.unpack_from(entry, 68)
+    return found
+
+
+def _entries(directory: bytes) -> Iterator[tuple[int, str, int, int, int]]:
+    """Number, name, kind, first sector and size of streams and of the root."""
     for at in range(0, len(directory) - _ENTRY_SIZE + 1, _ENTRY_SIZE):
         entry = directory[at : at + _ENTRY_SIZE]
         length, kind = int.from_bytes(entry[64:66], "little"), entry[66]
         if kind in (_STREAM, _ROOT) and 2 <= length <= 64:
             name = entry[: length - 2].decode("utf-16-le", "replace")
             # The upper half of the size is to be ignored in files of version 3 (MS-CFB 2.6.1).
-            yield name, kind, *struct.unpack_from("<II", entry, 116)
+            yield at // _ENTRY_SIZE, name, kind, *struct.unpack_from("<II", entry, 116)

@@ -58,12 +58,7 @@ def contained(head: bytes) -> str | None:
             return None  # packed by a tool for other archives; the name may tell
         skipped = int.from_bytes(head[28:30], "little")
         declared = head[_NAME_AT + len("mimetype") + skipped :][:100]
-        for mime in _DECLARED:
-            if declared.startswith(mime.encode()) and not declared.startswith(
-                f"{mime}-template".encode()
-            ):
-                return mime
-        return "" if declared.startswith(b"application/") else ANY
+        return _declared(declared) or ("" if declared.startswith(b"application/") else ANY)
     folders = [name.partition("/")[0] for name in names]
     if not folders or (folders[0] not in _FOLDERS and folders[0] not in _PACKAGE_PARTS):
         return ANY  # what looks like a document further on is one of its members
@@ -71,6 +66,11 @@ def contained(head: bytes) -> str | None:
         if folder in _FOLDERS and name.endswith(_OOXML_PARTS):
             return _FOLDERS[folder]
     return None if any(folder in _PACKAGE_PARTS for folder in folders) else ANY
+
+
+def _declared(said: bytes) -> str | None:
+    """Of the kind itself or of what is read like it: `-template`, `-master`."""
+    return next((mime for mime in _DECLARED if said.lstrip().startswith(mime.encode())), None)
 
 
 def _names(head: bytes) -> Iterator[str]:
@@ -97,8 +97,9 @@ def document(data: bytes) -> str | None:
     try:
         package = Package(data)
         if "mimetype" in package.names:
-            declared = next(package.pieces("mimetype"), b"").strip()
-            return next((mime for mime in _DECLARED if declared == mime.encode()), None)
+            mime = _declared(next(package.pieces("mimetype"), b""))
+            needed = "META-INF/container.xml" if mime == EPUB else "content.xml"
+            return mime if needed in package.names else None
     except Permanent:
         return None
     if not {"[Content_Types].xml", "_rels/.rels"} <= package.names.keys():

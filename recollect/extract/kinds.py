@@ -143,26 +143,48 @@ KINDS = (
         is_recording=True,
     ),
     Kind(
-        "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc"}), _magic.doc
+        "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc", ".dot"}), _magic.doc
     ),
     Kind(
-        "ppt", f"{HERE}.office.ppt", frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps"}),
+        "ppt",
+        f"{HERE}.office.ppt",
+        frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps", ".pot"}),
         _magic.ppt,
     ),
     Kind(
         "msg", f"{HERE}.office.msg", frozenset({"application/vnd.ms-outlook", ".msg"}), _magic.msg
     ),
-    Kind("odp", f"{HERE}.office.odp", frozenset({_zip.ODP, ".odp"}), _magic.odp, is_light=True),
-    Kind("ods", f"{HERE}.office.ods", frozenset({_zip.ODS, ".ods"}), _magic.ods, is_light=True),
-    Kind("odt", f"{HERE}.office.odt", frozenset({_zip.ODT, ".odt"}), _magic.odt),
+    Kind(
+        "odp",
+        f"{HERE}.office.odp",
+        frozenset({_zip.ODP, f"{_zip.ODP}-template", ".odp", ".otp"}),
+        _magic.odp,
+        is_light=True,
+    ),
+    Kind(
+        "ods",
+        f"{HERE}.office.ods",
+        frozenset({_zip.ODS, f"{_zip.ODS}-template", ".ods", ".ots"}),
+        _magic.ods,
+        is_light=True,
+    ),
+    Kind(
+        "odt",
+        f"{HERE}.office.odt",
+        frozenset({_zip.ODT, f"{_zip.ODT}-template", f"{_zip.ODT}-master", ".odt", ".ott", ".odm"}),
+        _magic.odt,
+    ),
     Kind(
         "pptx",
         f"{HERE}.office.pptx",
         frozenset(
             {
                 _zip.PPTX, "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+                "application/vnd.ms-powerpoint.slideshow.macroenabled.12",
+                "application/vnd.ms-powerpoint.template.macroenabled.12",
                 "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
-                ".pptx", ".pptm", ".ppsx",
+                "application/vnd.openxmlformats-officedocument.presentationml.template",
+                ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm",
             }
         ),
         _magic.pptx,
@@ -186,19 +208,32 @@ KINDS = (
         "word",
         f"{HERE}.office.word",
         frozenset(
-            {_zip.DOCX, "application/vnd.ms-word.document.macroenabled.12", ".docx", ".docm"}
+            {
+                _zip.DOCX, "application/vnd.ms-word.document.macroenabled.12",
+                "application/vnd.ms-word.template.macroenabled.12",
+                "application/vnd.openxmlformats-officedocument.wordprocessingml.template",
+                ".docx", ".docm", ".dotx", ".dotm",
+            }
         ),
         _magic.docx,
     ),
     Kind(
-        "xls", f"{HERE}.office.xls", frozenset({"application/vnd.ms-excel", ".xls"}), _magic.xls,
+        "xls",
+        f"{HERE}.office.xls",
+        frozenset({"application/vnd.ms-excel", ".xls", ".xlt"}),
+        _magic.xls,
         is_light=True,
     ),
     Kind(
         "xlsx",
         f"{HERE}.office.xlsx",
         frozenset(
-            {_zip.XLSX, "application/vnd.ms-excel.sheet.macroenabled.12", ".xlsx", ".xlsm"}
+            {
+                _zip.XLSX, "application/vnd.ms-excel.sheet.macroenabled.12",
+                "application/vnd.ms-excel.template.macroenabled.12",
+                "application/vnd.openxmlformats-officedocument.spreadsheetml.template",
+                ".xlsx", ".xlsm", ".xltx", ".xltm",
+            }
         ),
         _magic.xlsx,
         is_light=True,

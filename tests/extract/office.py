@@ -387,11 +387,18 @@ GENERAL, DATE, PERCENT, CUSTOM = range(4)
 
 
 def xls(
-    sheets: Mapping[str, Rows], *, hidden: Sequence[str] = (), password: bool = False, cut: int = 0
+    sheets: Mapping[str, Rows],
+    *,
+    hidden: Sequence[str] = (),
+    password: bool = False,
+    cut: int = 0,
+    besides: Sequence[tuple[int, bytes]] = (),
+    version: int = 0x600,
 ) -> bytes:
     """An Excel 97 file. A cell is a text, a number, a truth, or a pair of number and style.
 
-    With `cut`, the texts go on in another record after so many bytes.
+    With `cut`, the texts go on in another record after so many bytes. `besides` are further records
+    of each sheet.
     """
     strings: list[str] = [
         str(cell)
@@ -407,7 +414,7 @@ def xls(
         pieces = [table[:cut], b"\0" + table[cut:]]
     styles = [0, 14, 9, 164]
     globals_ = [
-        _record(0x809, struct.pack("<HHHHII", 0x600, 5, 0, 0, 0, 0)),
+        _record(0x809, struct.pack("<HHHHII", version, 5, 0, 0, 0, 0)),
         *([_record(0x2F, bytes(6))] if password else []),
         _record(0x42, struct.pack("<H", 1200)),
         _record(0x41E, struct.pack("<H", 164) + _text("yyyy\\-mm\\-dd hh:mm")),
@@ -426,6 +433,7 @@ def xls(
                     number += 1
                 elif cell is not None:
                     body += _xls_value(at, column, cell)
+        body += b"".join(_record(kind, data) for kind, data in besides)
         bodies.append(body + _record(0x0A))
     names = [
         (bytes([1 if name in hidden else 0, 0]) + _text(name, wide_length=False)) for name in sheets

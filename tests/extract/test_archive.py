@@ -121,6 +121,11 @@ def test_a_document_packed_in_another_order_is_no_archive(
     assert "quince" not in listed.text
 
 
+def test_an_archive_that_says_without_reason_to_be_a_document_is_one(unpack: Unpack):
+    for mime in ("application/epub+zip", "application/vnd.oasis.opendocument.text"):
+        assert set(unpack(packed({"a.txt": "x", "mimetype": mime}))[1]) == {"a.txt", "mimetype"}
+
+
 def test_a_program_in_a_zip_is_none_either():
     assert (
         _extractor(packed({"META-INF/MANIFEST.MF": "x", "A.class": b"\xca\xfe"}), "a.jar") is None
@@ -154,6 +159,16 @@ def test_three_archives_deep_is_read_and_four_is_not(unpack: Unpack):
     found, members = unpack(archives.wrapped(leaf, 4))
     assert members == {}
     assert "- 1.zip/2.zip/3.zip/4.zip: not read, it is nested in more than 3 archives" in found.text
+
+
+def test_a_document_in_another_order_is_no_archive_within_three_either(unpack: Unpack):
+    with zipfile.ZipFile(io.BytesIO(PACKAGES["odt"])) as archive:
+        parts = {name: archive.read(name) for name in reversed(archive.namelist())}
+    document = packed({"Thumbnails/a.png": bytes(9_000), **parts}, stored=True)
+
+    _, members = unpack(archives.wrapped(packed({"a.odt": document}), 3))
+
+    assert list(members) == ["1.zip/2.zip/3.zip/a.odt"]
 
 
 def test_a_damaged_archive_within_costs_only_itself(unpack: Unpack):

@@ -1,7 +1,9 @@
 """What bytes are: by themselves first, then by name, then by declared type."""
 
+import io
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -90,12 +92,56 @@ def test_a_name_or_type_that_the_bytes_contradict_does_not_count(head, name, mim
         b"MZ\x90\x00\x03\x00",
         b"SQLite format 3\x00\x10\x00",
         office.odf("drawing", "<text:p>x</text:p>")[:8192],
-        office.odf("text-template", "<text:p>x</text:p>")[:8192],
     ],
 )
 @pytest.mark.parametrize("name", [None, "a.txt", "a.doc", "a.png"])
 def test_a_kind_that_nobody_reads_is_none(head, name):
     assert _detect(head, name) is None
+
+
+@pytest.mark.parametrize("kind", ["text-template", "text-master", "spreadsheet-template"])
+def test_templates_and_master_documents_of_opendocument_are_read(read, kind: str):
+    body = "<text:p>x</text:p>"
+    if kind.startswith("s"):
+        body = (
+            "<table:table table:name='S'><table:table-row><table:table-cell>"
+            f"{body}</table:table-cell></table:table-row></table:table>"
+        )
+    data = office.odf(kind.partition("-")[0], body)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["mimetype"] = f"application/vnd.oasis.opendocument.{kind}".encode()
+    last = dict(sorted(parts.items(), reverse=True))
+
+    assert read(office.packed(parts)).text.endswith("x")
+    assert read(office.packed(last), "upload.bin").text.endswith("x")
+
+
+@pytest.mark.parametrize(
+    ("endings", "extractor"),
+    [
+        (".dotx .dotm", "word"),
+        (".xltx .xltm", "xlsx"),
+        (".potx .potm .ppsx .ppsm", "pptx"),
+        (".ott .odm", "odt"),
+        (".ots", "ods"),
+        (".otp", "odp"),
+    ],
+)
+def test_a_template_is_known_by_its_name_where_its_first_bytes_do_not_tell(endings, extractor):
+    head = samples.zipped(["[Content_Types].xml"])
+    if extractor.startswith("od"):
+        head = (
+            office.packed({"mimetype": ""})[:8] + b"\x08\0" + office.packed({"mimetype": ""})[10:]
+        )
+
+    for ending in endings.split():
+        assert _detect(head, f"a{ending}") == (extractor, "text")
+
+
+@pytest.mark.parametrize("name", ["a.dot", "messages.pot"])
+def test_a_text_whose_ending_templates_of_old_programs_have_is_text(name):
+    assert _detect(b"digraph {}", name) == ("text", "text")
 
 
 def test_a_word_document_is_known_by_its_parts():

@@ -2,12 +2,15 @@
 
 import io
 import posixpath
+import time
 import zipfile
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
 import pytest
 
+from recollect.extract import _zip
+from recollect.extract.office import _drawn, xlsx
 from tests.extract import office
 
 OFFICE = "http://schemas.openxmlformats.org"
@@ -162,6 +165,131 @@ def test_a_sheet_tells_boxes_titles_of_charts_and_remarks(read, cells: str):
     assert [place.at for place in extracted.places][-1] == {"sheet": "S"}
 
 
+def chart_of(read, source: str, **parts: tuple[str, str, str]) -> str:
+    """What a slide with that chart tells."""
+    slide = office.pptx([("", [])], extra=FRAMES)
+    data = having(slide, "ppt/slides/slide1.xml", {"rId7": ("chart", "charts/c.xml", source)})
+    return read(having(data, "ppt/slides/charts/c.xml", parts), "a.pptx").text
+
+
+def test_the_words_of_a_chart_are_whole_and_its_groups_are_named(read):
+    label = "<c:dLbls><c:dLbl><c:idx val='1'/><c:tx><c:rich><a:p><a:r><a:t>rec</a:t></a:r><a:r>"
+    label += "<a:t>ord</a:t></a:r><a:fld><a:t>[VALUE]</a:t></a:fld></a:p></c:rich></c:tx></c:dLbl>"
+    cells = "<c:extLst><c:ext><c:datalabelsRange><c:dlblRangeCache><c:pt idx='0'><c:v>see B2"
+    cells += "</c:v></c:pt></c:dlblRangeCache></c:datalabelsRange>"
+    groups = ["a", "b", "1.10", "d"], ["x", "", "y", "z"], ["R", "", "", "S"]
+    levels = "".join(
+        "<c:lvl>"
+        + "".join(f"<c:pt idx='{at}'><c:v>{word}</c:v></c:pt>" * bool(word) for at, word in level)
+        + "</c:lvl>"
+        for level in map(enumerate, groups)
+    )
+    months = points("1", "2", "3", "43830", format="d.m.yy")
+    source = (
+        f"<c:chartSpace {SPACES}><c:date1904 val='1'/><c:chart><c:title><c:tx><c:rich><a:p><a:r>"
+        "<a:t>Rev</a:t></a:r><a:r><a:t>enue</a:t></a:r></a:p><a:p><a:r><a:t>of 2024</a:t></a:r>"
+        f"</a:p></c:rich></c:tx></c:title><c:plotArea><c:lineChart><c:ser>{label}</c:dLbls><c:cat>"
+        f"<c:multiLvlStrRef><c:multiLvlStrCache>{levels}</c:multiLvlStrCache></c:multiLvlStrRef>"
+        f"</c:cat><c:val>{months}</c:val>{cells}</c:ext></c:extLst></c:ser>"
+        "</c:lineChart></c:plotArea></c:chart></c:chartSpace>"
+    )
+    drawn = "<c:user xmlns:c='c' xmlns:a='a'><a:p><a:r><a:t>drawn</a:t></a:r></a:p></c:user>"
+
+    text = chart_of(read, source, rId1=("chartUserShapes", "../drawings/d.xml", drawn))
+
+    assert text.split("\n") == [
+        "Revenue of 2024",
+        "",
+        "|  | 1 | 1 |",
+        "| --- | --- | --- |",
+        "| R / x / a | 1904-01-02 | see B2 |",
+        "| R / x / b | 1904-01-03 | record |",
+        "| R / y / 1.10 | 1904-01-04 |  |",
+        "| S / z / d | 2024-01-01 |  |",
+        "",
+        "drawn",
+    ]
+
+
+def test_charts_of_office_2016_are_told(read):
+    def dimension(kind: str, type: str, *texts: str, more: str = "") -> str:
+        said = "".join(f"<cx:pt idx='{at}'>{text}</cx:pt>" for at, text in enumerate(texts))
+        return f"<cx:{kind} type='{type}'><cx:f>A1</cx:f><cx:lvl {more}>{said}</cx:lvl></cx:{kind}>"
+
+    source = (
+        f"<cx:chartSpace xmlns:cx='cx' {SPACES}><cx:chartData><cx:data id='0'>"
+        + dimension("strDim", "cat", "007", "Costs")
+        + dimension("strDim", "entityId", "none", "sees")
+        + dimension("numDim", "val", "0.5", "-0.25", more="formatCode='0%'")
+        + "</cx:data></cx:chartData><cx:chart><cx:title><cx:tx><cx:txData><cx:v>Water</cx:v>"
+        "</cx:txData></cx:tx><cx:txPr><a:p><a:r><a:t>Water</a:t></a:r></a:p></cx:txPr></cx:title>"
+        "<cx:plotArea><cx:plotAreaRegion><cx:series><cx:tx><cx:txData><cx:f>B1</cx:f><cx:v>Cash"
+        "</cx:v></cx:txData></cx:tx><cx:dataId val='0'/></cx:series></cx:plotAreaRegion><cx:axis>"
+        f"{title('Quarters')}</cx:axis></cx:plotArea></cx:chart></cx:chartSpace>"
+    )
+    drawing = FRAMES.replace("c:chart", "cx:chart xmlns:cx='cx'")
+    slide = office.pptx([("", [])], extra=drawing)
+    parts = {"rId7": ("chartEx", "charts/c.xml", source)}
+    run = f"<w:p><w:r><w:t>a</w:t><w:drawing>{drawing}</w:drawing></w:r></w:p>"
+    table = "Water; Quarters\n\n|  | Cash |\n| --- | --- |\n| 007 | 50% |\n| Costs | -25% |"
+
+    assert read(having(slide, "ppt/slides/slide1.xml", parts), "a.pptx").text == table
+    assert (
+        read(having(office.docx(run), "word/document.xml", parts), "a.docx").text == f"a\n\n{table}"
+    )
+
+
+def test_a_chart_that_was_deleted_is_not_told(read):
+    drawing = f"<w:r><w:drawing>{FRAMES}</w:drawing></w:r>"
+    body = f"<w:p><w:r><w:t>a</w:t></w:r><w:del>{drawing}</w:del></w:p>"
+
+    assert read(having(office.docx(body), "word/document.xml", DRAWN), "a.docx").text == "a"
+
+
+def test_what_older_programs_are_told_instead_is_not_said(read):
+    def box(words: str) -> str:
+        return f"<xdr:sp><xdr:txBody><a:p><a:r><a:t>{words}</a:t></a:r></a:p></xdr:txBody></xdr:sp>"
+
+    drawing = (
+        f"<xdr:wsDr xmlns:mc='mc' {SPACES}><mc:AlternateContent><mc:Choice>{box('new')}</mc:Choice>"
+        f"<mc:Fallback>{box('not available')}</mc:Fallback></mc:AlternateContent></xdr:wsDr>"
+    )
+    thread = (
+        "<ThreadedComments><threadedComment ref='C3'><text>wieso?</text></threadedComment>"
+        "</ThreadedComments>"
+    )
+    comments = (
+        "<comments><comment ref='C3'><text><t>[Kommentarthread] wieso?</t></text></comment>"
+        "<comment ref='C4'><text><t>[Threaded comment] alone</t></text></comment></comments>"
+    )
+    parts = {
+        "rId1": ("drawing", "../drawings/drawing1.xml", drawing),
+        "rId2": ("comments", "../comments1.xml", comments),
+        "rId3": ("threadedComment", "../threadedComments/t1.xml", thread),
+    }
+    data = office.raw_xlsx("<worksheet><sheetData/></worksheet>")
+
+    text = read(having(data, "xl/worksheets/sheet1.xml", parts), "a.xlsx").text
+
+    assert text == "## S\n\nnew\nC3: wieso?\nC4: [Threaded comment] alone"
+
+
+def test_answers_stand_behind_the_remark_that_they_answer(read):
+    def said(words: str) -> str:
+        return f"<p188:txBody><a:p><a:r><a:t>{words}</a:t></a:r></a:p></p188:txBody>"
+
+    comments = (
+        f"<p188:cmLst xmlns:p188='p' {SPACES}><p188:cm><p188:replyLst><p188:reply>{said('yes')}"
+        f"</p188:reply></p188:replyLst>{said('ready?')}</p188:cm><p188:cm>{said('next')}</p188:cm>"
+        "</p188:cmLst>"
+    )
+    parts = {"rId9": ("comments", "../comments/modernComment_1.xml", comments)}
+
+    text = read(having(office.pptx([("", ["a"])]), "ppt/slides/slide1.xml", parts), "a.pptx").text
+
+    assert text == "- a\n\nComments:\n\nready?\n\nyes\n\nnext"
+
+
 def test_what_is_damaged_costs_no_word_of_the_rest(read):
     broken = {id: (kind, name, text[:-20]) for id, (kind, name, text) in DRAWN.items()}
     remarks = {"rId9": ("comments", "../comments1.xml", "<comments><comment ref='B2'>")}
@@ -232,3 +360,23 @@ def test_a_drop_cap_begins_its_word(read):
     text = read(office.docx(body), "a.docx").text
 
     assert text.split("\n\n") == ["Once", "x", "Twice", "AB", "c", "Z"]
+
+
+def test_what_is_nested_deeply_or_has_many_roots_takes_no_time():
+    title = "<c:chart>" + "<c:title>" * 30_000 + "<a:t>a</a:t>" * 9_000 + "</c:title>" * 30_000
+    parts = {
+        "rId7": ("chart", "c.xml", f"<c:chartSpace {SPACES}>{title}</c:chart></c:chartSpace>"),
+        "rId8": (
+            "diagramData",
+            "d.xml",
+            f"<dgm:dataModel {SPACES}>"
+            + "".join(point(f"{at}", kind="doc") for at in range(30_000))
+            + "</dgm:dataModel>",
+        ),
+    }
+    data = having(office.pptx([("a", [])]), "ppt/slides/slide1.xml", parts)
+    drawings = _drawn.Drawings(_zip.Package(data), "ppt/slides/slide1.xml", xlsx.shown)
+    before = time.process_time()
+
+    assert [drawings.blocks("rId7"), drawings.blocks("rId8")] == [[], []]
+    assert time.process_time() - before < 2

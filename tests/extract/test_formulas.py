@@ -70,6 +70,20 @@ def test_a_formula_on_a_slide_of_an_odp_is_read(read):
     assert read(_odp(MATHML), "a.odp").text == f"$${LATEX}$$"
 
 
+def test_a_formula_on_a_sheet_of_an_ods_is_read(read):
+    cells = (
+        "<table:table-row><table:table-cell><text:p>a</text:p></table:table-cell></table:table-row>"
+    )
+    sheet = (
+        f'<table:table table:name="S"><table:shapes><draw:frame>{OBJECT}</draw:frame>'
+        f"</table:shapes>{cells}</table:table>"
+    )
+
+    assert (
+        f"$${LATEX}$$" in read(_with_object(office.odf("spreadsheet", sheet), MATHML), "a.ods").text
+    )
+
+
 @pytest.mark.parametrize(
     ("mathml", "latex"),
     {

@@ -1,7 +1,9 @@
 """DOC, RTF and ODT: words, headings and umlauts survive; locks and damage are told apart."""
 
 import io
+import struct
 import zipfile
+from collections.abc import Mapping
 
 import pytest
 
@@ -438,6 +440,42 @@ def test_a_message_of_outlook_is_a_mail(read):
 
     assert extracted.title == "**To**: x"
     assert extracted.text == "From: Ann\nSubject: **To**: x\n\n**From**: y\n\nz"
+
+
+LETTER = "Dear Bob,\r\n- one\r\n- two\r\n\r\nAnn"
+TABLE = "<p>a<br>b<table><tr><td>x<td>y</table>"
+
+
+def message(streams: Mapping[str, bytes], *, page: int = 0, of: int = 0x3FDE0003) -> bytes:
+    """One of Outlook by its streams, without what their names begin with."""
+    properties = bytes(32) + struct.pack("<IIII", of, 6, page, 0) * bool(page)
+    named = {f"__substg1.0_{name}": data for name, data in streams.items()}
+    return office.ole({"__properties_version1.0": properties, **named})
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (message({"1000001F": LETTER.encode("utf-16-le")}), LETTER.replace("\r", "")),
+        (message({"1000001E": "чай".encode("cp1251")}, page=1251), "чай"),
+        (message({"1000001E": "чай".encode("koi8-r")}, page=20866, of=0x3FFD0003), "чай"),
+        (message({"10130102": f"<p>чай{TABLE}".encode("iso-8859-5")}, page=28595),
+         "чай\n\na\nb\n\n| x | y |\n| --- | --- |"),
+        (message({"1013001F": "<p>é</p>".encode("utf-16-le"), "1000001F": b"e\0"}), "é"),
+        (message({"10130102": b"<p> </p>", "1000001F": b"e\0"}), "e"),
+    ],
+)  # fmt: skip
+def test_a_message_of_outlook_keeps_its_lines_and_cells(read, data, text):
+    assert read(data, "a.msg").text == text
+
+
+def test_of_messages_within_each_other_each_has_its_own_text(read):
+    """A page in another folder has the name that one of the message itself would have."""
+    data = bytearray(message({"1000001F": b"o\0u\0t\0", "10130102": b"<p>in</p>"}))
+    plain, page = (data.index(f"_{name}".encode("utf-16-le")) - 22 for name in (1000, 1013))
+    data[plain + 72 : plain + 76] = data[page + 72 : page + 76]
+
+    assert read(bytes(data), "a.msg").text == "out"
 
 
 @pytest.mark.parametrize(

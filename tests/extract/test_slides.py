@@ -166,7 +166,7 @@ def test_a_presentation_of_opendocument_is_read_alike(read, name):
 
     assert extracted.text == (
         "## Harvest\n\n- \u00c4pfel\n- Birnen\n  - late ones\n\nin a group\n\ntwo\nlines\n\n"
-        "Notes:\n\nMention the frost.\n\n"
+        "Notes:\n\nMention the frost.\n\nComments:\n\na comment\n\n"
         "## Prices\n\n| Fruit | Price |\n| --- | --- |\n| \u00d6l \\| Fett | 1,20 |\n\nthe end"
     )
     assert [place.at["page"] for place in extracted.places] == [1, 2, 4]
@@ -183,3 +183,27 @@ def test_a_locked_opendocument_presentation_says_so(read):
         read(office.odf("presentation", ODP, manifest="<encryption-data/>"), "talk.odp")
 
     assert caught.value.code == "encrypted_file"
+
+
+def test_numbers_of_a_slide_are_those_that_a_reader_sees(read):
+    def p(words: str, level: int = 0, kind: str = "", start: str = "") -> str:
+        numbers = f'<a:buAutoNum type="{kind}"{start}/>' if kind else ""
+        said = f"<a:r><a:t>{words}</a:t></a:r>" if words else ""
+        return f'<a:p><a:pPr lvl="{level}">{numbers}</a:pPr>{said}</a:p>'
+
+    body = (
+        p("one", 0, "arabicPeriod") + p("in", 1, "alphaLcParenR") + p("it", 1, "alphaLcParenR")
+        + p("", 0, "arabicPeriod") + p("two", 0, "arabicPeriod") + p("new", 1, "alphaLcParenR")
+        + p("third", 0, "romanUcParenBoth", ' startAt="3"')
+        + p("fourth", 0, "romanUcParenBoth", ' startAt="3"') + p("deep", 2)
+        + p("five", 0, "ea1JpnKorPlain") + p("point") + p("again", 0, "arabicPlain")
+    )  # fmt: skip
+    shape = (
+        '<p:sp><p:nvSpPr><p:nvPr><p:ph idx="1"/></p:nvPr></p:nvSpPr><p:txBody>'
+        f"{body}</p:txBody></p:sp><p:sp><p:txBody>{p('other', 0, 'arabicPeriod')}</p:txBody></p:sp>"
+    )
+
+    assert read(office.pptx([("", [])], extra=shape), "a.pptx").text.split("\n") == [
+        *("1. one", "  a) in", "  b) it", "2. two", "  a) new", "(III) third", "(IV) fourth"),
+        *("    - deep", "1. five", "- point", "1 again", "", "1. other"),
+    ]

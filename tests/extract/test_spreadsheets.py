@@ -234,8 +234,8 @@ def test_repeated_cells_and_rows_are_counted_but_no_more_than_they_say(read):
     )
     extracted = read(office.ods({}, extra=rows))
 
-    assert extracted.text == "## R\n\ncolumn 1: x; column 2: x"
-    assert dict(extracted.places[-1].at) == {"sheet": "R", "row": 1048571}
+    assert extracted.text == "## R\n\ncolumn 1: x; column 2: x\nA1048571: a note"
+    assert dict(extracted.places[-2].at) == {"sheet": "R", "row": 1048571}
 
 
 def test_a_sheet_that_says_it_is_huge_is_read_for_what_it_holds(read):
@@ -453,3 +453,20 @@ def test_cells_of_an_ods_are_known_by_what_their_prefixes_stand_for(read, prefix
     extracted = read(office.packed({**parts, "content.xml": content}), "a.ods")
 
     assert extracted.text == "## S\n\nDue: 2026-03-01; Sum: 7"
+
+
+def test_a_cell_of_an_ods_without_text_gives_the_value_that_it_has(read):
+    cells = "".join(
+        f'<table:table-cell office:value-type="{kind}" {name}="{value}"/>'
+        for kind, name, value in (
+            ("boolean", "office:boolean-value", "true"),
+            ("string", "office:string-value", "pear"),
+            ("time", "office:time-value", "PT11H12M00S"),
+            ("float", "office:value", "3.5"),
+        )
+    )
+    sheet = f'<table:table table:name="S"><table:table-row>{cells}</table:table-row></table:table>'
+
+    found = read(office.odf("spreadsheet", sheet), "a.ods").text
+
+    assert all(value in found for value in ("true", "pear", "PT11H12M00S", "3.5"))

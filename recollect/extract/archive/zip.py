@@ -169,16 +169,17 @@ class _Unpacking:
         found = detect(head[:HEAD], name=path, mime=None)
         if found is None:
             raise _Skipped("its kind is not supported")
-        if found.extractor == "zip" and depth == MAX_DEPTH:
-            raise _Skipped(f"it is nested in more than {MAX_DEPTH} archives")
         data = bytearray(head)
         for piece in pieces:
             data += piece
             self._unpacked += len(piece)
         if len(data) != entry.file_size:
             raise _Skipped("it is damaged")
+        is_archive = found.extractor == "zip" and not _zip.document(bytes(data))
+        if is_archive and depth == MAX_DEPTH:
+            raise _Skipped(f"it is nested in more than {MAX_DEPTH} archives")
         self._paths.add(path)
-        if found.extractor != "zip" or _zip.document(bytes(data)):
+        if not is_archive:
             self._keep(path, bytes(data))
             self._kept += 1
             self._kept_bytes += len(data)

@@ -1,25 +1,19 @@
 """What Office Open XML files keep in parts of their own: charts, SmartArt, remarks.
 
-Charts: ECMA-376 part 1, 21.2; SmartArt: 21.4.
+SmartArt: ECMA-376 part 1, 21.4.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from recollect.errors import Permanent
 from recollect.extract import _xml
 from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
-from recollect.extract.office import _ooxml, _slides
+from recollect.extract.office import _charts, _ooxml, _slides
 
-Shown = Callable[[float, str], str]
-_CHART, _DIAGRAM = "chart", "diagramData"
-KINDS = (_CHART, _DIAGRAM)
-_AXES = frozenset({"catAx", "valAx", "dateAx", "serAx"})
-_NAMED = {"cat": "cat", "xVal": "cat", "val": "val", "yVal": "val", "bubbleSize": "size"}
-_MOST_CELLS = 100_000
-"""of the table that a chart becomes"""
+_DIAGRAM = "diagramData"
+KINDS = ("chart", "chartEx", _DIAGRAM)
 _UNSHOWN = ("doc", "pres")
 """types of points of SmartArt that have no words"""
 
@@ -27,7 +21,7 @@ _UNSHOWN = ("doc", "pres")
 class Drawings:
     """Those that a part refers to, each told once; none that is damaged."""
 
-    def __init__(self, package: Package, part: str, shown: Shown | None) -> None:
+    def __init__(self, package: Package, part: str, shown: _charts.Shown | None) -> None:
         """`shown` makes of a number and its format what a reader sees; without it charts have only
         their titles, as their numbers stand in the cells."""
         self._package, self._part, self._shown = package, part, shown
@@ -45,7 +39,9 @@ class Drawings:
             self._told.add(target)
             if kind == _DIAGRAM:
                 return _Diagram(self._package, target).blocks()
-            return _Chart(self._package, target).blocks(self._shown)
+            blocks = _charts.Chart(self._package, target, self._shown).blocks()
+            drawn = _ooxml.related(self._package, target, "chartUserShapes")
+            return blocks + (paragraphs(self._package, drawn) if drawn else [])
         except Permanent:
             return []
 
@@ -54,23 +50,33 @@ def paragraphs(
     package: Package, part: str, sees: _xml.Start = lambda tag, values: None
 ) -> list[str]:
     """The words of a part's paragraphs (`a:p`), and of its elements `text`; `sees` is called with
-    each tag."""
+    each tag. Not those for readers that do not know what the choice ahead of them uses, and of
+    remarks the answers behind what they answer."""
     found: list[str] = []
+    answers: list[str] = []
     words: list[str] = []
     inside = False
+    fallbacks = replies = 0
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal inside
-        inside = tag in ("t", "text")
+        nonlocal inside, fallbacks, replies
+        fallbacks += tag == "Fallback"
+        replies += tag == "replyLst"
+        inside = tag in ("t", "text") and not fallbacks
         sees(tag, attributes)
 
     def end(tag: str) -> None:
-        nonlocal inside
+        nonlocal inside, fallbacks, replies
         inside = False
+        fallbacks -= tag == "Fallback"
+        replies -= tag == "replyLst"
         if tag in ("p", "text") and (told := clean_line(_ooxml.unescaped("".join(words)))):
-            found.append(told)
+            (answers if replies else found).append(told)
         if tag in ("p", "text"):
             words.clear()
+        elif tag == "cm":
+            found.extend(answers)
+            answers.clear()
 
     def text(piece: str) -> None:
         if inside:
@@ -81,104 +87,12 @@ def paragraphs(
     return found
 
 
-@dataclass(slots=True)
-class _Series:
-    name: list[str] = field(default_factory=list[str])
-    format: dict[str, str] = field(default_factory=dict[str, str])
-    points: dict[str, dict[int, list[str]]] = field(default_factory=dict[str, dict[int, list[str]]])
-    """texts by number, of `cat`, `val` and `size`; several of those that are in groups"""
-
-
-class _Chart:
-    def __init__(self, package: Package, part: str) -> None:
-        self._title: list[str] = []
-        self._axes: list[list[str]] = []
-        self._series: list[_Series] = []
-        self._path: list[str] = []
-        self._point = 0
-        self._words: list[str] = []
-        _xml.parse(package.pieces(part), self._start, self._end, self._text)
-
-    def blocks(self, shown: Shown | None) -> list[str]:
-        titles = [clean_line(" ".join(words)) for words in (self._title, *self._axes)]
-        told = [title for title in titles if title]
-        rows = self._rows(shown) if shown else []
-        return ["; ".join(told)] * bool(told) + _slides.table(rows)
-
-    def _rows(self, shown: Shown) -> list[list[str]]:
-        columns: list[tuple[str, Mapping[int, str]]] = []
-        labels: dict[int, str] = {}
-        for number, series in enumerate(self._series, 1):
-            name = clean_line(" ".join(series.name)) or f"{number}"
-            for kind, points in series.points.items():
-                texts = {
-                    at: _text(" / ".join(reversed(parts)), series.format.get(kind, ""), shown)
-                    for at, parts in points.items()
-                }
-                if kind == "cat":
-                    labels = labels or texts
-                columns += [(name, texts)] if kind != "cat" or texts != labels else []
-        numbers = sorted({at for _, texts in columns for at in texts} | set(labels))
-        header = ["", *(name for name, _ in columns)]
-        del numbers[_MOST_CELLS // len(header) :]
-        return [header] + [
-            [labels.get(at, ""), *(texts.get(at, "") for _, texts in columns)] for at in numbers
-        ]
-
-    def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._path.append(tag)
-        if tag == "ser":
-            self._series.append(_Series())
-        elif tag == "pt":
-            number = attributes.get("idx", "")
-            self._point = int(number) if number.isdecimal() and len(number) < 7 else 0
-        elif tag == "title" and self._path[-2:-1] and self._path[-2] in _AXES:
-            self._axes.append([])
-
-    def _end(self, tag: str) -> None:
-        if tag in ("t", "v", "formatCode"):
-            self._say("".join(self._words), tag)
-        self._words.clear()
-        self._path.pop()
-
-    def _text(self, piece: str) -> None:
-        if self._path and self._path[-1] in ("t", "v", "formatCode"):
-            self._words.append(piece)
-
-    def _say(self, words: str, tag: str) -> None:
-        path = self._path
-        if "ser" in path:
-            series = self._series[-1]
-            part = path[path.index("ser") + 1]
-            if part == "tx" and tag != "formatCode":
-                series.name.append(words)
-            elif kind := _NAMED.get(part):
-                if tag == "formatCode":
-                    series.format[kind] = words
-                else:
-                    points = series.points.setdefault(kind, {})
-                    points.setdefault(self._point, []).append(clean_line(words))
-        elif "title" in path and tag != "formatCode":
-            around = path[path.index("title") - 1]
-            if around == "chart":
-                self._title.append(words)
-            elif around in _AXES:
-                self._axes[-1].append(words)
-
-
-def _text(text: str, format: str, shown: Shown) -> str:
-    try:
-        return shown(float(text), format)
-    except ValueError:
-        return text
-
-
 class _Diagram:
     """The points of a tree."""
 
     def __init__(self, package: Package, part: str) -> None:
         self._texts: dict[str, str] = {}
-        self._roots: list[str] = []
+        self._roots: dict[str, None] = {}
         self._below: dict[str, list[tuple[int, str]]] = {}
         self._id = self._kind = ""
         self._words: list[str] = []
@@ -206,7 +120,7 @@ class _Diagram:
         if tag == "pt":
             self._id, self._kind = attributes.get("modelId", ""), attributes.get("type", "node")
             if self._kind == "doc":
-                self._roots.append(self._id)
+                self._roots[self._id] = None
         elif tag == "cxn" and attributes.get("type", "parOf") == "parOf":
             order = attributes.get("srcOrd", "")
             at = int(order) if order.isdecimal() and len(order) < 7 else 0

@@ -35,22 +35,27 @@ def in_odt(source: bytes, package: _zip.Package) -> bytes:
     def words(frame: re.Match[bytes]) -> bytes:
         found = _OBJECT.search(frame[2])
         block = not _IN_LINE.search(frame[1])
-        text = of_object(package, found[1].decode(), block=block) if found else ""
+        text = _of_object(package, found[1].decode(), block=block) if found else ""
         return _formulas.kept(text).encode() or frame[0]
 
     return _FRAME.sub(words, source) if b"<draw:object" in source else source
 
 
-def of_object(package: _zip.Package, address: str, *, block: bool) -> str:
+def _of_object(package: _zip.Package, address: str, *, block: bool) -> str:
     """What an object of an OpenDocument says; nothing if it is another thing, or damaged."""
     part = posixpath.normpath(posixpath.join(address, "content.xml"))
     source = package.read(part) if part in package.names else b""
-    return _latex(source, block=block) if _IS_FORMULA.search(source[:_ROOT_BYTES]) else ""
+    return latex(source, block=block) if is_formula(source) else ""
+
+
+def is_formula(source: bytes) -> bool:
+    """Whether a part of an OpenDocument is MathML."""
+    return _IS_FORMULA.search(source[:_ROOT_BYTES]) is not None
 
 
 def _run(found: re.Match[bytes]) -> bytes:
     block = found[1] is not None
-    all = (_latex(one[0], block=block) for one in _EQUATION.finditer(found[0]))
+    all = (latex(one[0], block=block) for one in _EQUATION.finditer(found[0]))
     words = _formulas.kept(" ".join(filter(None, all))).encode()
     if not words:
         return found[0]
@@ -59,7 +64,7 @@ def _run(found: re.Match[bytes]) -> bytes:
     return b"<w:p>%s</w:p>" % run if ahead.endswith(_BETWEEN_PARAGRAPHS) else run
 
 
-def _latex(source: bytes, *, block: bool) -> str:
+def latex(source: bytes, *, block: bool) -> str:
     """Nothing of a damaged one."""
     tree = _formulas.Formula()
     try:

@@ -178,12 +178,13 @@ class _Styles:
         """The style of its list that the style of a paragraph names, if only with the empty
         name."""
         seen: set[str] = set()
-        while paragraph in self._paragraphs and paragraph not in seen:
+        of = None
+        while of is None and paragraph in self._paragraphs and paragraph not in seen:
             seen.add(paragraph)
             paragraph, of = self._paragraphs[paragraph]
-            if of is not None:
-                return of
-        return None
+        # So that a chain of styles is walked once, and not for each paragraph.
+        self._paragraphs.update(dict.fromkeys(seen, ("", of)))
+        return of
 
 
 class _Numbering:

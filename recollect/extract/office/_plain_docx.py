@@ -22,6 +22,7 @@ _REFERENCES = {f"{kind}Reference": kind for kind in ("footnote", "endnote", _COM
 _DRAWN = frozenset({"chart", "relIds"})
 _OTHERS = frozenset({"AlternateContent", "Fallback", *_DRAWN})
 """whose names have a prefix of their own"""
+_GONE = frozenset({"del", "moveFrom"})
 _DELETED = "deleted"
 _SEPARATORS = ("separator", "continuationSeparator", "continuationNotice")
 _OPEN, _CLOSE = "\U0010fffc", "\U0010fffd"
@@ -224,7 +225,7 @@ class _Rewriting:
             self._refer(here, _REFERENCES[tag], values.get("id", ""))
         elif tag == "altChunk":
             self._replace(here, self._chunk(self._read_chunk(values.get("id", ""))))
-        elif tag in _DRAWN and self._behind:
+        elif tag in _DRAWN and self._behind and _GONE.isdisjoint(self._path):
             told = self._read_chunk(values.get("id") or values.get("dm", ""))
             told = _in_one_line(told) if "tc" in self._path else told
             self._behind[-1] += [self._chunk(told)] if told else []

@@ -49,14 +49,18 @@ def paragraph(words: str) -> str:
     return "\n".join(lines).strip()
 
 
-def item(text: str, level: int) -> str:
-    """A paragraph with a bullet ahead; 0 is the highest level."""
-    return f"{'  ' * min(level, BULLETS)}- {text}"
+class Item(str):
+    """A paragraph of a list."""
+
+
+def item(text: str, level: int, sign: str = "-") -> Item:
+    """A paragraph with a bullet or its number ahead; 0 is the highest level."""
+    return Item(f"{'  ' * min(level, BULLETS)}{sign} {text}")
 
 
 def block(paragraphs: Sequence[str]) -> str:
     """The paragraphs of one shape as a block of Markdown."""
-    listed = all(text.lstrip().startswith("- ") for text in paragraphs)
+    listed = all(isinstance(text, Item) or text.lstrip().startswith("- ") for text in paragraphs)
     return ("\n" if listed else "\n\n").join(paragraphs)
 
 

@@ -8,7 +8,7 @@ from operator import add
 from typing import NamedTuple
 
 from recollect.extract._places import Places
-from recollect.extract._text import TEXT_BYTES
+from recollect.extract._text import TEXT_BYTES, clean_line
 
 MAX_CELLS = 1_000_000
 MAX_ROWS = 1_048_576
@@ -121,7 +121,7 @@ def write_sheets(sheets: Iterable[Sheet]) -> tuple[str, Places]:
     written: list[str] = []
     size = 0
     for sheet in sheets:
-        name = " ".join(sheet.name.split())
+        name = clean_line(sheet.name)
         heading = ("\n" if size else "") + f"## {name}\n"
         starts, numbers = array("I"), array("q")
         besides: int | None = None

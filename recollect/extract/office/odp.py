@@ -1,10 +1,10 @@
 """ODP: each slide with its title as heading, its text, tables and notes; one place a slide."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from recollect.extract import _signs, _xml
 from recollect.extract._text import clean_line
-from recollect.extract.office import _equations, _odf, _powers, _slides
+from recollect.extract.office import _odf, _odf_objects, _powers, _slides
 from recollect.model import Blob, Extracted
 
 _SHAPES = frozenset(
@@ -14,25 +14,24 @@ _SHAPES = frozenset(
     }
 )  # fmt: skip
 _SMALL_PRINT = frozenset({"date-time", "footer", "header", "page-number"})
-_UNREAD = frozenset({"annotation", "desc", "event-listeners", "ruby-text", "title"})
-"""Comments, what is said of pictures, and aids of reading."""
+_UNREAD = frozenset({"desc", "event-listeners", "ruby-text", "title"})
+"""What is said of pictures, and aids of reading."""
 _WIDEST = 100
 """columns of a table"""
 
 
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
-    slides = _Presentation(lambda address: _equations.of_object(package, address, block=True)).read(
-        package.pieces("content.xml")
-    )
+    presentation = _Presentation(_odf_objects.Objects(package))
+    slides = presentation.read(package.pieces("content.xml"))
     return _slides.written(slides, _odf.title(package))
 
 
 class _Presentation:
     """Reads the slides of a content.xml (OpenDocument 1.3 part 3, 10.2.4)."""
 
-    def __init__(self, read_object: Callable[[str], str]) -> None:
-        self._read_object = read_object
+    def __init__(self, objects: _odf_objects.Objects) -> None:
+        self._objects = objects
         self._invisible: set[str] = set()
         self._raising: set[str] = set()
         self._style = ""
@@ -42,6 +41,8 @@ class _Presentation:
         self._title = ""
         self._blocks: list[str] = []
         self._notes: list[str] = []
+        self._remarks: list[str] = []
+        self._remarking = False
         self._classes: list[str] = []
         """of the open shapes"""
         self._shape: list[str] = []
@@ -67,9 +68,13 @@ class _Presentation:
                     self._raising.add(self._style)
             case "page":
                 self._on_page, self._title, self._blocks, self._notes = True, "", [], []
+                self._remarks = []
                 self._is_hidden = attributes.get("style-name") in self._invisible
             case "notes":
                 self._in_notes = True
+            case "annotation":
+                self._end_shape()
+                self._remarking = True
             case _ if tag in _SHAPES:
                 self._end_shape()
                 empty = attributes.get("placeholder") == "true"
@@ -93,11 +98,11 @@ class _Presentation:
                 self._text("\t")
             case "line-break":
                 self._text("\n")
-            case "object" if self._on_page and not self._unread:
-                if formula := self._read_object(attributes.get("href", "")):
-                    self._shape.append(formula)
             case "table":
                 self._rows = []
+            case "object":
+                if told := self._objects.told(attributes.get("href", "")):
+                    self._told.extend(told.blocks())
             case "table-row" if self._rows is not None:
                 self._rows.append([])
             case "table-cell" | "covered-table-cell":
@@ -111,11 +116,16 @@ class _Presentation:
             case "page":
                 self._end_shape()
                 self._ready.append(
-                    _slides.Slide(self._title, self._blocks, self._notes, self._is_hidden)
+                    _slides.Slide(
+                        self._title, self._blocks, self._notes, self._is_hidden, self._remarks
+                    )
                 )
                 self._on_page = False
             case "notes":
                 self._in_notes = False
+            case "annotation":
+                self._end_shape()
+                self._remarking = False
             case "span":
                 self._is_raised = False
             case "list":
@@ -159,6 +169,9 @@ class _Presentation:
     def _end_shape(self) -> None:
         paragraphs, self._shape = self._shape, []
         kind = self._classes[-1] if self._classes else ""
+        if self._remarking:
+            self._remarks += paragraphs
+            return
         if not paragraphs or kind in _SMALL_PRINT:
             return
         if kind == "title" and not self._title and not self._in_notes:

@@ -4,13 +4,20 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from recollect.extract import _xml
+from recollect.extract._numerals import numeral
 from recollect.extract._text import TEXT_BYTES
-from recollect.extract.office import _odf, _table
+from recollect.extract.office import _odf, _odf_objects, _table
 from recollect.model import Blob, Extracted
 
+_ASIDES = frozenset(
+    {
+        "annotation", "caption", "circle", "connector", "custom-shape", "ellipse", "frame", "line",
+        "path", "polygon", "polyline", "rect", "regular-polygon",
+    }
+)  # fmt: skip
 _TAGS = _xml.Tags(
     *("style", "table-properties", "table", "table-row", "table-cell", "covered-table-cell"),
-    *("annotation", "p", "s", "tab", "line-break", "document-content"),
+    *("p", "s", "tab", "line-break", "document-content", "object", *_ASIDES),
 )
 _USUAL = {
     f"xmlns:{prefix}": f"urn:oasis:names:tc:opendocument:xmlns:{prefix}:1.0"
@@ -24,6 +31,9 @@ class _Names(NamedTuple):
     value_type: str = "value-type"
     date: str = "date-value"
     value: str = "value"
+    boolean: str = "boolean-value"
+    time: str = "time-value"
+    string: str = "string-value"
     formula: str = "formula"
     repeated: str = "number-columns-repeated"
 
@@ -33,6 +43,9 @@ _WRITTEN = _Names(
     "office:value-type",
     "office:date-value",
     "office:value",
+    "office:boolean-value",
+    "office:time-value",
+    "office:string-value",
     "table:formula",
     "table:number-columns-repeated",
 )
@@ -42,7 +55,7 @@ _WRITTEN = _Names(
 def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     budget = _table.SheetBudget()
-    spreadsheet = _Spreadsheet(budget)
+    spreadsheet = _Spreadsheet(budget, _odf_objects.Objects(package))
     text, places = _table.write_sheets(spreadsheet.read(package.pieces("content.xml")))
     return Extracted(
         text,
@@ -55,9 +68,9 @@ def extract(blob: Blob) -> Extracted:
 class _Spreadsheet:
     """Reads the sheets of a content.xml (OpenDocument 1.3 part 3, 9)."""
 
-    def __init__(self, budget: _table.SheetBudget) -> None:
+    def __init__(self, budget: _table.SheetBudget, objects: _odf_objects.Objects) -> None:
         self.hidden: list[str] = []
-        self._budget = budget
+        self._budget, self._objects = budget, objects
         self._invisible: set[str] = set()
         self._style = ""
         self._sheets: list[_table.Sheet] = []
@@ -71,8 +84,13 @@ class _Spreadsheet:
         self._cell: Mapping[str, str] = {}
         self._words: list[str] = []
         self._depth = 0
-        """how deep inside of a cell's shown text; notes do not count"""
-        self._note = False
+        """how deep inside of a cell's shown text; what is beside does not count"""
+        self._asides = 0
+        """open remarks and shapes"""
+        self._paragraphs = 0
+        """open ones in them"""
+        self._said: list[str] = []
+        self._besides: list[str] = []
 
     def read(self, pieces: Iterator[bytes]) -> Iterator[_table.Sheet]:
         for _ in _xml.written(pieces, self._start, self._end, self._text):
@@ -87,9 +105,11 @@ class _Spreadsheet:
                 usual = self._names is _WRITTEN
                 self._cell = attributes if usual else _xml.plain(attributes)
                 self._words.clear()
-            case "p" if not self._note:
+            case "p" if not self._asides:
                 self._depth += 1
                 self._words.append(" ")
+            case "p":
+                self._paragraphs += 1
             case "table-row":
                 self._repeated = _count(_xml.plain(attributes).get("number-rows-repeated"))
                 self._columns, self._texts, self._column = [], [], 0
@@ -100,39 +120,62 @@ class _Spreadsheet:
             case "table-properties":
                 if _xml.plain(attributes).get("display") == "false":
                     self._invisible.add(self._style)
-            case "annotation":
-                self._note = True
             case "document-content":
                 usual = all(attributes.get(name) == space for name, space in _USUAL.items())
                 self._names = _WRITTEN if usual else _PLAIN
-            case "s" | "tab" | "line-break":
-                self._text(" ")
-            case _:
-                pass
+            case tag:
+                self._start_other(tag, attributes)
+
+    def _start_other(self, tag: str, attributes: Mapping[str, str]) -> None:
+        if tag in _ASIDES:
+            self._asides += 1
+        elif tag in ("s", "tab", "line-break"):
+            self._text(" ")
+        elif tag == "object" and (
+            told := self._objects.told(_xml.plain(attributes).get("href", ""))
+        ):
+            # What a chart shows stands in cells.
+            self._besides += filter(None, [told.formula, "; ".join(told.titles)])
 
     def _start_sheet(self, attributes: Mapping[str, str]) -> None:
         self._name, self._rows, self._row = attributes.get("name", ""), [], 1
+        self._besides = []
         if attributes.get("style-name") in self._invisible:
             self.hidden.append(self._name)
 
     def _end(self, name: str) -> None:
         match _TAGS[name]:
-            case "p" if not self._note:
+            case "p" if not self._asides:
                 self._depth -= 1
+            case "p":
+                self._paragraphs -= 1
+                self._said.append(" ")
             case "table-cell" | "covered-table-cell":
                 self._end_cell()
-            case "annotation":
-                self._note = False
             case "table-row":
                 self._end_row()
             case "table":
-                self._sheets.append(_table.Sheet(self._name, self._rows))
+                self._sheets.append(_table.Sheet(self._name, self._rows, self._besides))
+            case tag if tag in _ASIDES:
+                self._end_aside(tag)
             case _:
                 pass
 
     def _text(self, piece: str) -> None:
-        if self._depth and not self._note:
+        if self._paragraphs:
+            self._said.append(piece)
+        elif self._depth and not self._asides:
             self._words.append(piece)
+
+    def _end_aside(self, tag: str) -> None:
+        self._asides -= 1
+        said = " ".join("".join(self._said).split())
+        self._said.clear()
+        if said and tag == "annotation":
+            cell = f"{numeral(self._column + 1, 'upperAlpha')}{self._row}"
+            self._besides.append(f"{cell}: {said}")
+        elif said:
+            self._besides.append(said)
 
     def _end_cell(self) -> None:
         text = self._shown()
@@ -157,7 +200,9 @@ class _Spreadsheet:
             return date.replace("T00:00:00", "").replace("T", " ")
         if shown := " ".join("".join(self._words).split()):
             return shown
-        return cell.get(names.value) or cell.get(names.formula, "").removeprefix("of:")
+        values = (names.value, names.boolean, names.string, names.time)
+        saved = next((value for name in values if (value := cell.get(name))), "")
+        return saved or cell.get(names.formula, "").removeprefix("of:")
 
     def _end_row(self) -> None:
         columns = self._columns

@@ -6,9 +6,17 @@ import zipfile
 from collections import Counter
 from collections.abc import Collection, Mapping
 from xml.parsers import expat
+from xml.sax.saxutils import escape
 
 from recollect.extract import _xml, _zip
-from recollect.extract.office import _equations, _odf, _odf_numbers, _office, _powers
+from recollect.extract.office import (
+    _equations,
+    _odf,
+    _odf_numbers,
+    _odf_objects,
+    _office,
+    _powers,
+)
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -31,8 +39,9 @@ _STYLES = "styles.xml"
 _HIDES = b"display="
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
 _DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
+_COUNTED = frozenset({_DELETED, "table:table-cell", "text:list-item"})
 _SECTIONS = frozenset({"draw:g", "text:index-title"})
-_REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, *_SECTIONS, _DELETED, _AID, _BODY, "draw:text-box"})
+_REWRITTEN = frozenset({*_PARAGRAPHS, *_NOTES, *_SECTIONS, *_COUNTED, _AID, _BODY, "draw:text-box"})
 _MOST_SPACES = 100
 
 
@@ -53,7 +62,7 @@ def extract(blob: Blob) -> Extracted:
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
     if shown is source and not hiding and not any(need in source for need in _NEEDS):
         return _office.read(blob.data, _zip.ODT)
-    rewriting = _rewritten(shown, hiding)
+    rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
     plain = rewriting.whole()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -81,14 +90,16 @@ def _hiding(styles: bytes) -> set[str]:
     return found
 
 
-def _rewritten(source: bytes, hiding: Collection[str]) -> "_Rewriting":
+def _rewritten(
+    source: bytes, hiding: Collection[str], objects: _odf_objects.Objects
+) -> "_Rewriting":
     """The same without what xberg does not understand (OpenDocument 1.3 part 3): it drops spaces
     (6.1.3), groups of shapes (10.3.15) and titles of indexes (8.2.3), reads boxes within a
-    paragraph (10.4.3) twice, refers to notes (6.3, 14.1) where they are not, and breaks words with
-    their reading aids (6.4).
+    paragraph (10.4.3) twice, takes charts for equations (10.4.6), refers to notes (6.3, 14.1) where
+    they are not, and breaks words with their reading aids (6.4).
     """
     parser = expat.ParserCreate()
-    rewriting = _Rewriting(source, parser, hiding)
+    rewriting = _Rewriting(source, parser, hiding, objects)
     parser.StartElementHandler = rewriting.start
     parser.EndElementHandler = rewriting.end
     parser.CharacterDataHandler = rewriting.text
@@ -99,8 +110,14 @@ def _rewritten(source: bytes, hiding: Collection[str]) -> "_Rewriting":
 class _Rewriting:
     """Groups become sections, and what is in a box comes behind the paragraph that it is in."""
 
-    def __init__(self, source: bytes, parser: expat.XMLParserType, hiding: Collection[str]) -> None:
-        self._source, self._parser, self._hiding = source, parser, hiding
+    def __init__(
+        self,
+        source: bytes,
+        parser: expat.XMLParserType,
+        hiding: Collection[str],
+        objects: _odf_objects.Objects,
+    ) -> None:
+        self._source, self._parser, self._hiding, self._objects = source, parser, hiding, objects
         self.hidden = 0
         """characters that no reader sees"""
         self._veil = 0
@@ -114,7 +131,8 @@ class _Rewriting:
         self._counts = Counter[str]()
         self._labels: list[str] = []
         """of the open notes; empty once their text has begun"""
-        self._deleted = 0
+        self._within = dict.fromkeys(_COUNTED, 0)
+        """how many of each are open"""
         self._is_empty = False
         """whether the tag that ends next ended itself"""
 
@@ -138,7 +156,7 @@ class _Rewriting:
             self._start_text(here, tag.end() if tag and not self._is_empty else None)
         if self._is_empty:
             return
-        if name in _NOTES and not self._deleted:
+        if name in _NOTES and not self._within[_DELETED]:
             self._counts[_NOTES[name]] += 1
             self._labels.append(f"[^{_NOTES[name]}{self._counts[_NOTES[name]]}]")
             self._write(here)
@@ -147,8 +165,8 @@ class _Rewriting:
         elif name == _AID:
             self._write(here)
             self._sinks.append([])
-        elif name == _DELETED:
-            self._deleted += 1
+        elif name in _COUNTED:
+            self._within[name] += 1
         elif name == "text:s":
             self._write(here)
             count = attributes.get("text:c", "1")
@@ -164,10 +182,23 @@ class _Rewriting:
     def _start_drawing(
         self, here: int, name: str, attributes: Mapping[str, str], tag: re.Match[bytes] | None
     ) -> None:
-        if name == "draw:text-box" and self._behind and tag:
+        if name == "draw:object":
+            self._replace_object(here, self._objects.told(attributes.get("xlink:href", "")))
+        elif name == "draw:text-box" and self._behind and tag:
             self._write(here)
             self._sinks.append([])
             self._at = tag.end()
+
+    def _replace_object(self, here: int, told: _odf_objects.Told) -> None:
+        self._write(here)
+        self._at = self._end_of(here)
+        is_empty = self._source.startswith(b"/>", self._at - 2)
+        self._sinks[-1].append(b"<draw:object/>" if is_empty else b"<draw:object>")
+        if not self._within[_DELETED]:
+            # There xberg loses tables.
+            is_within = any(self._within.values())
+            blocks = _paragraphs(told) if is_within else _blocks(told)
+            (self._behind or self._sinks)[-1].append(blocks)
 
     def end(self, name: str) -> None:
         here = self._parser.CurrentByteIndex
@@ -177,16 +208,16 @@ class _Rewriting:
                 self._at = self._end_of(here)
         elif self._is_empty:
             self._is_empty = False
-        elif name in _NOTES and not self._deleted:
+        elif name in _NOTES and not self._within[_DELETED]:
             self._end_note(here)
-        elif name == _BODY and not self._deleted:
+        elif name == _BODY and not self._within[_DELETED]:
             self._write(here)
             self._at = self._end_of(here)
         elif name == _AID:
             self._sinks.pop()
             self._at = self._end_of(here)
-        elif name == _DELETED:
-            self._deleted -= 1
+        elif name in _COUNTED:
+            self._within[name] -= 1
         elif name == "office:text":
             self._write(here)
             self._sinks[-1] += self._notes
@@ -205,7 +236,7 @@ class _Rewriting:
             self.hidden += len("".join(piece.split()))
 
     def _is_veiled(self, name: str, attributes: Mapping[str, str]) -> bool:
-        if self._deleted:
+        if self._within[_DELETED]:
             return False
         if name == "text:section":
             return (
@@ -243,3 +274,28 @@ class _Rewriting:
 
     def _end_of(self, tag: int) -> int:
         return _xml.tag_end(self._source, tag)
+
+
+def _blocks(told: _odf_objects.Told) -> bytes:
+    tables = (
+        "<table:table>"
+        + "".join(f"<table:table-row>{''.join(map(_cell, row))}</table:table-row>" for row in rows)
+        + "</table:table>"
+        for rows in told.tables
+        if rows
+    )
+    return _paragraph("; ".join(told.titles)).encode() + "".join(tables).encode()
+
+
+def _paragraphs(told: _odf_objects.Told) -> bytes:
+    """For cells and items of lists."""
+    words = [*told.titles, *(cell for rows in told.tables for row in rows for cell in row)]
+    return _paragraph(" ".join(filter(None, words))).encode()
+
+
+def _cell(text: str) -> str:
+    return f"<table:table-cell>{_paragraph(text)}</table:table-cell>"
+
+
+def _paragraph(text: str) -> str:
+    return f"<text:p>{escape(text)}</text:p>" if text else ""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from recollect.extract import _formulas, _signs, _xml, _zip
+from recollect.extract._numerals import numeral
 from recollect.extract._text import clean_line
 from recollect.extract.office import _drawn, _ooxml, _slides, xlsx
 from recollect.model import Blob, Extracted
@@ -13,6 +14,14 @@ _SMALL_PRINT = ("dt", "ftr", "sldNum", "hdr", "sldImg")
 """Placeholders that repeat on every slide (ECMA-376 part 1, 19.7.10)."""
 _TYPES = "[Content_Types].xml"
 _DEFAULT_TITLE = re.compile(r"PowerPoint Presentation|Slide \d+|Presentation")
+
+_NUMBERS = re.compile("(alphaLc|alphaUc|arabic|romanLc|romanUc)(ParenBoth|ParenR|Period|Plain)")
+"""of paragraphs (ECMA-376 part 1, 20.1.10.61), but for those of other scripts"""
+_FORMATS = {
+    "alphaLc": "lowerLetter", "alphaUc": "upperLetter", "arabic": "decimal",
+    "romanLc": "lowerRoman", "romanUc": "upperRoman",
+}  # fmt: skip
+_SHOWN = {"ParenBoth": "({})", "ParenR": "{})", "Period": "{}.", "Plain": "{}"}
 
 _TAGS = _xml.Tags(
     *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
@@ -82,6 +91,10 @@ class _Slide:
         self._inside = False
         self._raised = False
         self._bullet = False
+        self._numbers: tuple[str, int] | None = None
+        """how the open paragraph is numbered, and from which number on"""
+        self._counts: dict[int, tuple[tuple[str, int], int]] = {}
+        """that of the last paragraph of each level, and its number"""
         self._level = 0
         self._table: list[list[str]] | None = None
         self._choices = 0
@@ -105,10 +118,11 @@ class _Slide:
                 self._raised = not attributes.get("baseline", "0").startswith(("0", "-"))
             case "p":
                 self._bullet, self._level = self._placeholder == "body", 0
+                self._numbers = None
             case "sld":
                 self.hidden = _xml.plain(attributes).get("show") in ("0", "false")
             case "sp":
-                self._placeholder, self._shape = "", []
+                self._placeholder, self._shape, self._counts = "", [], {}
             case "ph":
                 self._placeholder = _xml.plain(attributes).get("type", "body")
             case "tbl":
@@ -127,8 +141,16 @@ class _Slide:
                 self._level = int(level) if re.fullmatch("[0-9]{1,2}", level) else 0
             case "buNone":
                 self._bullet = False
-            case "buChar" | "buAutoNum":
+            case "buChar":
                 self._bullet = True
+            case "buAutoNum":
+                values = _xml.plain(attributes)
+                start = values.get("startAt", "1")
+                self._bullet = True
+                self._numbers = (
+                    values.get("type", ""),
+                    int(start) if re.fullmatch("[0-9]{1,5}", start) else 1,
+                )
             case "br":
                 self._words.append("\n")
             case "Fallback":
@@ -192,7 +214,21 @@ class _Slide:
         self._words.clear()
         if text:
             is_item = self._bullet and self._table is None
-            self._shape.append(_slides.item(text, self._level) if is_item else text)
+            sign = self._sign()
+            self._shape.append(_slides.item(text, self._level, sign) if is_item else text)
+
+    def _sign(self) -> str:
+        """What stands ahead of the paragraph. Paragraphs count on while none stands between them
+        that is on a level above, or on theirs and numbered in another way."""
+        level, last = self._level, self._counts.get(self._level)
+        self._counts = {at: one for at, one in self._counts.items() if at < level}
+        if self._numbers is None:
+            return "-"
+        number = last[1] + 1 if last and last[0] == self._numbers else self._numbers[1]
+        self._counts[level] = self._numbers, number
+        kind = _NUMBERS.fullmatch(self._numbers[0])
+        format, shown = (_FORMATS[kind[1]], _SHOWN[kind[2]]) if kind else ("decimal", "{}.")
+        return shown.format(numeral(number, format))
 
     def _end_shape(self) -> None:
         if self._placeholder in _TITLES and not self.title:

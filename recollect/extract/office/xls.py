@@ -6,10 +6,12 @@ Reads the records of MS-XLS that hold cells; formulas give the value that was sa
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from recollect.errors import Permanent
 from recollect.extract import _ole
+from recollect.extract._numerals import numeral
 from recollect.extract.office import _table, xlsx
 from recollect.model import Blob, Extracted
 
@@ -18,6 +20,9 @@ _SHEET, _STRINGS, _FORMAT, _STYLE, _DATE_1904, _CODE_PAGE = 0x85, 0xFC, 0x41E, 0
 _SHARED, _LABEL, _RICH, _NUMBER, _RK, _MANY_RK, _FORMULA, _STRING, _BOOL = (
     0xFD, 0x204, 0xD6, 0x203, 0x27E, 0xBD, 0x06, 0x207, 0x205,
 )  # fmt: skip
+_NOTE, _OBJECT, _BOX = 0x1C, 0x5D, 0x1B6
+_GOES_ON = 0xFFFF
+"""row of the rest of a long remark of Excel 5"""
 _VERSION_8 = 0x0600
 _CELLS = (_SHARED, _LABEL, _RICH, _NUMBER, _RK, _FORMULA, _BOOL)
 _NOT_CELLS = (1, 2, 6)
@@ -38,7 +43,8 @@ def extract(blob: Blob) -> Extracted:
         book = _read_book(data)
         budget = _table.SheetBudget()
         text, places = _table.write_sheets(
-            _table.Sheet(name, _rows(data, start, book, budget)) for name, start in book.sheets
+            _table.Sheet(name, _rows(data, start, book, budget), _besides(data, start, book))
+            for name, start in book.sheets
         )
     except (struct.error, IndexError) as error:
         raise Permanent("it is damaged: a record of it is cut off") from error
@@ -232,6 +238,48 @@ def _cells(data: bytes, start: int, book: _Book) -> Iterator[tuple[int, int, str
             if kind == _FORMULA:
                 awaits_text = row, column
             yield row, column, _text(kind, body, style, book)
+
+
+def _besides(data: bytes, start: int, book: _Book) -> Iterator[str]:
+    """Words of a sheet that are in no cell: boxes, and remarks by their cells (MS-XLS 2.4.329,
+    2.4.179). What is damaged is left out."""
+    if not any(kind.to_bytes(2, "little") in data for kind in (_NOTE, _BOX)):
+        return
+    boxes: dict[int, list[bytes]] = {}
+    notes: list[tuple[str, int, bytes]] = []
+    number = before = 0
+    for kind, body in _records(data, start):
+        if kind == _OBJECT:
+            number = int.from_bytes(body[6:8], "little")
+        elif kind == _BOX or (kind == _CONTINUE and before == _BOX):
+            boxes.setdefault(number, []).append(body)
+        elif kind == _NOTE and len(body) >= 8:
+            row, column, _, of = struct.unpack_from("<HHHH", body)
+            if row == _GOES_ON and notes:
+                notes[-1] = (*notes[-1][:2], notes[-1][2] + body[6:])
+            else:
+                cell = f"{numeral(column + 1, 'upperAlpha')}{row + 1}"
+                notes.append((cell, of, body[6:]))
+        before = before if kind == _CONTINUE else kind
+    texts = {number: _boxed(pieces) for number, pieces in boxes.items()}
+    remarks = [
+        (
+            cell,
+            texts.pop(of, "")
+            if book.version_8
+            else _one_line(said.decode(book.encoding, "replace")),
+        )
+        for cell, of, said in notes
+    ]
+    yield from filter(None, texts.values())
+    yield from (f"{cell}: {said}" for cell, said in remarks if said)
+
+
+def _boxed(records: Sequence[bytes]) -> str:
+    with suppress(IndexError, struct.error):
+        length = struct.unpack_from("<H", records[0], 10)[0]
+        return _one_line(_Pieces(records[1:]).characters(length, wide=False)) if length else ""
+    return ""
 
 
 def _text(kind: int, body: bytes, style: int, book: _Book) -> str:

@@ -3,6 +3,7 @@
 Parts are read as a stream: what a sheet says of its own size does not count.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,6 @@ _MIDNIGHT = re.compile(r"T00:00:00(?:\.0+)?Z?$|(?<=:\d\d)\.0+(?=Z?$)")
 _LONGEST_CODE = 255
 """characters, of which Excel writes no more"""
 
-_THREAD = "[Threaded comment]"
 _NO_DAY, _FIRST_YEAR = 60, 366
 """days; a time of day whose number is not beyond them is a sum of times, and has no date"""
 _LONGEST = 1e9
@@ -70,11 +70,11 @@ def extract(blob: Blob) -> Extracted:
     )
 
 
-def shown(value: float, code: str) -> str:
+def shown(value: float, code: str, from_1904: bool) -> str:
     """A number under a format of Excel's. Raises ValueError for one that is not finite."""
     if not math.isfinite(value):
         raise ValueError(value)
-    return value_text(value, format_of(code), epoch(from_1904=False))
+    return value_text(value, format_of(code), epoch(from_1904))
 
 
 def value_text(value: float, format: str | None, epoch: datetime) -> str:
@@ -136,6 +136,7 @@ def _elapsed(seconds: int, unit: str, fraction: str) -> str:
     return f"{shown}:{rest:02}{fraction}" if rest or fraction else shown
 
 
+@functools.lru_cache(100)
 def format_of(code: str) -> str | None:
     """What a number format makes of a number: `date`, `time`, `hours`, `percent`, a mask with the
     zeros that lead (`000-00-0000`), or nothing special; a dot for each place of its seconds."""
@@ -188,6 +189,7 @@ def _remarks(package: _zip.Package, part: str) -> Iterator[str]:
     """By cell. Of a thread each is in a part of its own, and all in one once more, for older
     programs."""
     told: list[tuple[str, str]] = []
+    threads: set[str] = set()
     ref = ""
     words: list[str] = []
     inside = False
@@ -202,7 +204,8 @@ def _remarks(package: _zip.Package, part: str) -> Iterator[str]:
         nonlocal inside
         inside = False
         if tag == "text":
-            told.append((ref, " ".join(_ooxml.unescaped("".join(words)).split())))
+            if ref not in threads:
+                told.append((ref, " ".join(_ooxml.unescaped("".join(words)).split())))
             words.clear()
 
     def text(piece: str) -> None:
@@ -210,10 +213,11 @@ def _remarks(package: _zip.Package, part: str) -> Iterator[str]:
             words.append(piece)
 
     for kind in ("threadedComment", "comments"):
+        threads = {cell for cell, _ in told}
         if found := _ooxml.related(package, part, kind):
             _xml.parse(package.pieces(found), start, end, text)
     for cell, remark in told:
-        if remark and not remark.startswith(_THREAD):
+        if remark:
             yield f"{cell}: {remark}"
 
 
