@@ -112,6 +112,7 @@ def test_a_formula_on_a_sheet_of_an_ods_is_read(read):
         "<mo>|</mo><mi>x_y</mi><mo>|</mo>": r"\vert x\_y\vert",
         "<mi>x</mi><mphantom><mi>y</mi></mphantom>": "x",
         "x + y": "x + y",
+        "<mo>∫<!-- ∫ --></mo><!-- > --><mi>x</mi>": "∫x",
         "<mstyle><mi>x</mi></mstyle> or <menclose><mi>y</mi></menclose>": "x or y",
         "<mfrac><mn>1</mn></mfrac>": r"\frac{1}{}",
         "<msup/><msqrt/><mtable/><mmultiscripts/><mfenced/>": (
@@ -221,6 +222,17 @@ def test_a_page_shows_a_formula_once_however_it_draws_it(read, markup, text):
 
     assert found.partition(ARTICLE)[2].split() == f"Of {text} all".split()
     assert "Buy now" not in found
+
+
+def test_formulas_that_stand_by_themselves_are_paragraphs():
+    block = '<math display="block"><mi>{}</mi></math>'
+    markup = f"<p>If {block.format('x')} and</p><div>{block.format('y')}{block.format('z')}</div>"
+    cell = f"<table><tr><th>a</th></tr><tr><td>so {block.format('x')} or</td></tr></table>"
+
+    text = _page.read_letter((markup + cell).encode(), "text/html").text
+
+    paragraphs = ["If", "$$x$$", "and", "$$y$$", "$$z$$", "| a |\n| --- |\n| so $$x$$ or |"]
+    assert text == "\n\n".join(paragraphs)
 
 
 def test_a_formula_does_not_end_its_cell_of_a_table():

@@ -20,7 +20,8 @@ _STYLE = re.compile(r"\{\\(?:display|text)style (.*)\}", re.DOTALL)
 
 _REST = r"((?:[^<>\"]|\"[^\"]*\")*+)>"
 _MARKUP = re.compile(
-    rf"<(mi|mn|mo)(?:\s(?:[^<>\"]|\"[^\"]*\")*+)?>([^<]*)</\1>|<(/?)([A-Za-z][^\s<>/]*){_REST}|([^<]+)"
+    rf"<!--.*?-->|<(mi|mn|mo)(?:\s(?:[^<>\"]|\"[^\"]*\")*+)?>([^<]*)</\1>|<(/?)([A-Za-z][^\s<>/]*){_REST}|([^<]+)",
+    re.DOTALL,
 )
 """as the parser writes what it read"""
 _ATTRIBUTE = re.compile(r"\b(display|linethickness|open|close|separators)=\"([^\"]*)\"")
@@ -37,19 +38,25 @@ def mark(page: LexborHTMLParser) -> None:
             tex = (image.attributes.get("alt") or "").strip()
             styled = _STYLE.fullmatch(tex)
             block = "display" in (image.attributes.get("class") or "")
-            _put(around, _formulas.quoted(styled[1] if styled else tex, block=block))
+            _put(page, around, _formulas.quoted(styled[1] if styled else tex, block=block))
     if scripts := page.css('script[type^="math/tex" i]'):
         remove(page.css(_DRAWN))
         for script in scripts:
             block = "display" in (script.attributes.get("type") or "")
-            _put(script, _formulas.quoted(script.text(), block=block))
+            _put(page, script, _formulas.quoted(script.text(), block=block))
     for node in outermost(page.css("math")):
         block = node.attributes.get("display") == "block"
-        _put(node, _formulas.latex(_tree(node), block=block))
+        _put(page, node, _formulas.latex(_tree(node), block=block))
 
 
-def _put(node: LexborNode, formula: str) -> None:
-    node.replace_with(_formulas.kept(formula))
+def _put(page: LexborHTMLParser, node: LexborNode, formula: str) -> None:
+    text = _formulas.kept(formula)
+    if formula.startswith("$$"):
+        line = page.create_node("div")
+        line.insert_child(text)
+        node.replace_with(line)
+    else:
+        node.replace_with(text)
 
 
 def _tree(node: LexborNode) -> _formulas.Element:
@@ -61,6 +68,6 @@ def _tree(node: LexborNode) -> _formulas.Element:
             tree.start(name, dict(_ATTRIBUTE.findall(attributes)) if attributes else {})
         elif name:
             tree.end()
-        else:
+        elif text:
             tree.text(html.unescape(text))
     return tree.root
