@@ -116,6 +116,8 @@ _PARTS = "p, pre, table, div, h1, h2, li"
 _MOST_RELATED = 20
 _HEADING_LEVELS = 4
 _OPENING_NODES = 700
+_SPACIOUS, _INDENT = 4, 2_000
+"""Characters that are looked at for one that counts, and on top."""
 _ALL_LINKED = 0.9
 _MOST_ASIDE = 0.3
 _HOST = re.compile(r"(?:https?:)?//([^/?#:]*)", re.IGNORECASE)
@@ -349,8 +351,12 @@ def opening(node: LexborNode, most: int) -> str | None:
     size = 0
     for seen, part in enumerate(node.traverse(include_text=True)):
         if part.is_text_node:
-            words += (text := part.text_content or "")[: most + 1].split()
-            size += len(" ".join(text[: most + 1].split()))
+            # There may be much space around and between words.
+            text = part.text_content or ""
+            words += (near := text[: _SPACIOUS * most + _INDENT]).split()
+            size += len(" ".join(near.split()))
+            if len(text) > len(near) and not text[len(near) :].isspace():
+                return None
         if size > most or seen >= _OPENING_NODES:
             return None
     return " ".join(words)

@@ -37,3 +37,11 @@ def test_lists_within_thousands_of_blocks_are_read():
     markup = f"<ol type=a><li>{'<div>' * 900}one" + "9" * 1_000_000
 
     assert "a. one" in _page.read_letter(markup.encode(), "text/html").text
+
+
+@pytest.mark.parametrize("indent", [1, 100, 5_000])
+def test_items_may_be_indented_as_far_as_one_likes(indent):
+    item = "\n" + " " * indent + "Hori Parata" + " " * indent + "at his farm"
+    markup = f"<ul><li>{item}</li><li>{' ' * indent}</li></ul>"
+
+    assert _page.read_letter(markup.encode(), "text/html").text == "- Hori Parata at his farm"
