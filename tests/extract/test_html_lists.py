@@ -39,6 +39,13 @@ def test_lists_within_thousands_of_blocks_are_read():
     assert "a. one" in _page.read_letter(markup.encode(), "text/html").text
 
 
+def test_pictures_without_words_leave_neither_bullets_nor_links(read):
+    picture = '<a href="/b"><img src="/c.png"></a>'
+    page = f"<html><body><main><p>{ARTICLE}</p><ul><li>{picture}</li></ul><p>End {picture}</p>"
+
+    assert read(page, url="https://a.test/").text == f"{ARTICLE}\n\nEnd"
+
+
 @pytest.mark.parametrize("indent", [1, 100, 5_000])
 def test_items_may_be_indented_as_far_as_one_likes(indent):
     item = "\n" + " " * indent + "Hori Parata" + " " * indent + "at his farm"

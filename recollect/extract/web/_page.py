@@ -336,8 +336,8 @@ def _unframe(block: LexborNode) -> None:
 
 
 def _markdown(node: LexborNode, base: str | None) -> str:
-    # A bullet before nothing: what stood there was a button or a picture.
-    remove(item for item in node.css("ul > li") if opening(item, 1) == "")
+    # Bullets and links of nothing: what stood there was a button or a picture.
+    remove(one for one in node.css("ul > li, a") if opening(one, 1) == "")
     options = html_to_markdown.ConversionOptions(
         extract_metadata=False,
         compact_tables=True,
