@@ -210,6 +210,14 @@ def test_an_equation_stays_in_its_line(read):
     assert read(office.docx(body)).text == "If $x=1$ and $y=2$ then\n\n$$z=3$$"
 
 
+@pytest.mark.parametrize("change", ["del", "moveFrom"])
+def test_a_deleted_equation_is_left_out(read, change):
+    equation = "<m:oMath><m:r><m:t>x=1</m:t></m:r></m:oMath>"
+    body = _p("If ", f"<w:{change} w:id='1'>{equation}</w:{change}>", equation, " then")
+
+    assert read(office.docx(body)).text == "If $x=1$ then"
+
+
 def test_each_equation_stays_in_its_line_beside_boxes_notes_and_tables(read):
     def equation(words):
         return f"<m:oMath><m:r><m:t>{words}</m:t></m:r></m:oMath>"

@@ -14,6 +14,9 @@ _OF_WORD = re.compile(
     + _MATH.replace(rb"\1", rb"\2"),
     re.DOTALL,
 )
+_DELETED = re.compile(
+    rb"<w:(del|moveFrom)\s[^<>]*(?<!/)>(?:(?!<w:(?:del|moveFrom)\s).)*?</w:\1>", re.DOTALL
+)
 _BETWEEN_PARAGRAPHS = (b"</w:p>", b"</w:tbl>", b"<w:body>", b"</w:sectPr>", b"<w:tc>", b"</w:tcPr>")
 _FRAME = re.compile(
     rb"<draw:frame\b([^<>]*)>((?:(?!</?draw:(?:frame|text-box)\b)[\s\S])*?)</draw:frame>"
@@ -25,8 +28,10 @@ _ROOT_BYTES = 1_000
 
 
 def in_word(source: bytes) -> bytes:
-    """A part of a DOCX with runs in their place."""
-    return _OF_WORD.sub(_run, source) if b"oMath" in source else source
+    """A part of a DOCX with runs in their place, but for those that were deleted."""
+    if b"oMath" not in source:
+        return source
+    return _OF_WORD.sub(_run, _DELETED.sub(lambda gone: _OF_WORD.sub(b"", gone[0]), source))
 
 
 def in_odt(source: bytes, package: _zip.Package) -> bytes:
