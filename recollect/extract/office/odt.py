@@ -16,6 +16,7 @@ from recollect.extract.office import (
     _office,
     _plain_docx,
     _powers,
+    _symbols,
 )
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
@@ -55,7 +56,8 @@ def extract(blob: Blob) -> Extracted:
         if part is not None:
             hiding |= _hiding(part) if _HIDES in part else set()
             raising |= _powers.raising(part)
-    shown = _odf_numbers.numbered(_powers.in_odt(_xml.composed(source), raising), styles)
+    composed = _symbols.in_odt(_xml.composed(source), (styles, source))
+    shown = _odf_numbers.numbered(_powers.in_odt(composed, raising), styles)
     if b"<svg:" in shown:
         shown = _office.said_once(shown, _LABEL, b"</text:")
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
