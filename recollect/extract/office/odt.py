@@ -4,7 +4,7 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -50,12 +50,9 @@ def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
     styles = package.read(_STYLES) if _STYLES in package.names else None
-    hiding: set[str] = set()
-    raising: set[bytes] = set()
-    for part in (styles, source):
-        if part is not None:
-            hiding |= _hiding(part) if _HIDES in part else set()
-            raising |= _powers.raising(part)
+    parts = [part for part in (styles, source) if part is not None]
+    hiding = _hiding(parts) if any(_HIDES in part for part in parts) else set[str]()
+    raising = {name for part in parts for name in _powers.raising(part)}
     composed = _symbols.in_odt(_xml.composed(source), (styles, source))
     shown = _odf_numbers.numbered(_powers.in_odt(composed, raising), styles)
     if b"<svg:" in shown:
@@ -78,20 +75,28 @@ def extract(blob: Blob) -> Extracted:
     )
 
 
-def _hiding(styles: bytes) -> set[str]:
-    """Names of styles that hide what has them."""
-    found: set[str] = set()
+def _hiding(parts: Iterable[bytes]) -> set[str]:
+    """Names of styles that hide what has them, if only for the style that they are based on."""
+    hides: dict[str, bool] = {}
+    based_on: dict[str, str] = {}
     style = ""
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
         nonlocal style
-        if tag == "style":
-            style = attributes.get("name", "")
-        elif tag == "text-properties" and attributes.get("display") == "none":
-            found.add(style)
+        if tag.endswith("style"):
+            style = attributes.get("name", "") if tag == "style" else ""
+            based_on[style] = attributes.get("parent-style-name", "")
+        elif tag == "text-properties" and "display" in attributes:
+            hides[style] = attributes["display"] == "none"
 
-    _xml.parse([styles], start)
-    return found
+    for part in parts:
+        _xml.parse([part], start)
+    for name in based_on:
+        chain = {name: None}
+        while name not in hides and (name := based_on.get(name, "")) and name not in chain:
+            chain[name] = None
+        hides.update(dict.fromkeys(chain, hides.get(name, False)))
+    return {name for name, hidden in hides.items() if hidden}
 
 
 def _rewritten(
