@@ -23,7 +23,7 @@ _WIDEST = 100
 """how often a cell that is repeated is told"""
 
 
-class Told(NamedTuple):
+class InnerFile(NamedTuple):
     titles: Sequence[str] = ()
     tables: Sequence[Sequence[Sequence[str]]] = ()
 
@@ -33,7 +33,7 @@ class Told(NamedTuple):
         return ["; ".join(self.titles)] * bool(self.titles) + tables
 
 
-_NOTHING = Told()
+_NOTHING = InnerFile()
 
 
 class Objects:
@@ -44,8 +44,8 @@ class Objects:
         self._known: dict[str, bool] = {}
         """whether each that was asked for is an equation"""
 
-    def told(self, address: str) -> Told | None:
-        """None for an equation, and for what is no file of its own."""
+    def told(self, address: str) -> InnerFile | None:
+        """None for an equation, and for what it holds itself."""
         if not address:
             return None
         part = posixpath.normpath(posixpath.join(unquote(address), "content.xml"))
@@ -70,8 +70,8 @@ class _Object:
         self._open = dict.fromkeys(("title", "cell", "p", "annotation"), 0)
         _xml.parse([source], self._start, self._end, self._text)
 
-    def told(self) -> Told:
-        return Told(self._titles, self._tables)
+    def told(self) -> InnerFile:
+        return InnerFile(self._titles, self._tables)
 
     def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag in _TITLES:

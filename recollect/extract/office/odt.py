@@ -218,7 +218,7 @@ class _Rewriting:
             self._sinks.append([])
             self._at = tag.end()
 
-    def _replace_object(self, here: int, told: _odf_objects.Told) -> None:
+    def _replace_object(self, here: int, told: _odf_objects.InnerFile) -> None:
         self._write(here)
         self._at = self._end_of(here)
         is_empty = self._source.startswith(b"/>", self._at - 2)
@@ -305,7 +305,7 @@ class _Rewriting:
         return _xml.tag_end(self._source, tag)
 
 
-def _blocks(told: _odf_objects.Told) -> bytes:
+def _blocks(told: _odf_objects.InnerFile) -> bytes:
     tables = (
         "<table:table>"
         + "".join(f"<table:table-row>{''.join(map(_cell, row))}</table:table-row>" for row in rows)
@@ -316,7 +316,7 @@ def _blocks(told: _odf_objects.Told) -> bytes:
     return _paragraph("; ".join(told.titles)).encode() + "".join(tables).encode()
 
 
-def _paragraphs(told: _odf_objects.Told) -> bytes:
+def _paragraphs(told: _odf_objects.InnerFile) -> bytes:
     """For cells and items of lists."""
     words = [*told.titles, *(cell for rows in told.tables for row in rows for cell in row)]
     return _paragraph(" ".join(filter(None, words))).encode()
