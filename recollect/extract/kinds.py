@@ -91,16 +91,14 @@ _OCR = ("rapidocr.main", "cv2") if find_spec("rapidocr") else ()
 
 KINDS = (
     Kind(
-        "zip",
-        f"{HERE}.archive.zip",
+        "zip", f"{HERE}.archive.zip",
         frozenset({_zip.ANY, "application/x-zip-compressed", ".zip"}),
         _magic.archive,
         is_light=True,
         is_archive=True,
     ),
     Kind(
-        "image",
-        f"{HERE}.image.image",
+        "image", f"{HERE}.image.image",
         frozenset(
             {
                 "image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/tiff",
@@ -113,8 +111,7 @@ KINDS = (
         heavy_loads=_OCR,
     ),
     Kind(
-        "audio",
-        f"{HERE}.media.audio",
+        "audio", f"{HERE}.media.audio",
         frozenset(
             {
                 "audio/mpeg", "audio/mp3", "audio/mp4", "audio/x-m4a", "audio/aac", "audio/wav",
@@ -129,8 +126,7 @@ KINDS = (
         is_recording=True,
     ),
     Kind(
-        "video",
-        f"{HERE}.media.video",
+        "video", f"{HERE}.media.video",
         frozenset(
             {
                 "video/mp4", "video/x-m4v", "video/quicktime", "video/webm", "video/x-matroska",
@@ -146,37 +142,27 @@ KINDS = (
         "doc", f"{HERE}.office.doc", frozenset({"application/msword", ".doc", ".dot"}), _magic.doc
     ),
     Kind(
-        "ppt",
-        f"{HERE}.office.ppt",
-        frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps", ".pot"}),
-        _magic.ppt,
+        "ppt", f"{HERE}.office.ppt",
+        frozenset({"application/vnd.ms-powerpoint", ".ppt", ".pps", ".pot"}), _magic.ppt,
     ),
     Kind(
         "msg", f"{HERE}.office.msg", frozenset({"application/vnd.ms-outlook", ".msg"}), _magic.msg
     ),
     Kind(
-        "odp",
-        f"{HERE}.office.odp",
-        frozenset({_zip.ODP, f"{_zip.ODP}-template", ".odp", ".otp"}),
-        _magic.odp,
-        is_light=True,
+        "odp", f"{HERE}.office.odp", frozenset({_zip.ODP, f"{_zip.ODP}-template", ".odp", ".otp"}),
+        _magic.odp, is_light=True,
     ),
     Kind(
-        "ods",
-        f"{HERE}.office.ods",
-        frozenset({_zip.ODS, f"{_zip.ODS}-template", ".ods", ".ots"}),
-        _magic.ods,
-        is_light=True,
+        "ods", f"{HERE}.office.ods", frozenset({_zip.ODS, f"{_zip.ODS}-template", ".ods", ".ots"}),
+        _magic.ods, is_light=True,
     ),
     Kind(
-        "odt",
-        f"{HERE}.office.odt",
+        "odt", f"{HERE}.office.odt",
         frozenset({_zip.ODT, f"{_zip.ODT}-template", f"{_zip.ODT}-master", ".odt", ".ott", ".odm"}),
         _magic.odt,
     ),
     Kind(
-        "pptx",
-        f"{HERE}.office.pptx",
+        "pptx", f"{HERE}.office.pptx",
         frozenset(
             {
                 _zip.PPTX, "application/vnd.ms-powerpoint.presentation.macroenabled.12",
@@ -194,19 +180,16 @@ KINDS = (
         "rtf", f"{HERE}.office.rtf", frozenset({"application/rtf", "text/rtf", ".rtf"}), _magic.rtf
     ),
     Kind(
-        "sheet",
-        f"{HERE}.office.sheet",
+        "sheet", f"{HERE}.office.sheet",
         frozenset(
             {"text/csv", "text/tab-separated-values", "application/csv", ".csv", ".tsv", ".tab"}
         ),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"a,b\n1,2\n",
     ),
     Kind(
-        "word",
-        f"{HERE}.office.word",
+        "word", f"{HERE}.office.word",
         frozenset(
             {
                 _zip.DOCX, "application/vnd.ms-word.document.macroenabled.12",
@@ -218,15 +201,11 @@ KINDS = (
         _magic.docx,
     ),
     Kind(
-        "xls",
-        f"{HERE}.office.xls",
-        frozenset({"application/vnd.ms-excel", ".xls", ".xlt"}),
-        _magic.xls,
-        is_light=True,
+        "xls", f"{HERE}.office.xls", frozenset({"application/vnd.ms-excel", ".xls", ".xlt"}),
+        _magic.xls, is_light=True,
     ),
     Kind(
-        "xlsx",
-        f"{HERE}.office.xlsx",
+        "xlsx", f"{HERE}.office.xlsx",
         frozenset(
             {
                 _zip.XLSX, "application/vnd.ms-excel.sheet.macroenabled.12",
@@ -239,8 +218,7 @@ KINDS = (
         is_light=True,
     ),
     Kind(
-        "pdf",
-        f"{HERE}.pdf.pdf",
+        "pdf", f"{HERE}.pdf.pdf",
         frozenset({"application/pdf", "application/x-pdf", ".pdf"}),
         _magic.pdf,
         kind="pdf",
@@ -248,8 +226,7 @@ KINDS = (
         heavy_loads=_OCR,
     ),
     Kind(
-        "code",
-        f"{HERE}.text.code",
+        "code", f"{HERE}.text.code",
         frozenset(
             {
                 "text/x-python", "text/javascript", "application/javascript", "text/x-c",
@@ -271,13 +248,11 @@ KINDS = (
             }
         ),
         _magic.code,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"a = 1\n",
     ),
     Kind(
-        "records",
-        f"{HERE}.text.records",
+        "records", f"{HERE}.text.records",
         frozenset(
             {
                 "application/json", "application/jsonl", "application/x-ndjson",
@@ -285,35 +260,28 @@ KINDS = (
             }
         ),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b'{"a": 1}',
     ),
     Kind(
-        "notebook",
-        f"{HERE}.text.notebook",
+        "notebook", f"{HERE}.text.notebook",
         frozenset({"application/x-ipynb+json", ".ipynb"}),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b'{"cells": []}',
     ),
     Kind(
-        "rst",
-        f"{HERE}.text.rst",
+        "rst", f"{HERE}.text.rst",
         frozenset({"text/x-rst", "text/prs.fallenstein.rst", ".rst"}),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"a\n=\n",
     ),
     Kind(
-        "asciidoc",
-        f"{HERE}.text.asciidoc",
+        "asciidoc", f"{HERE}.text.asciidoc",
         frozenset({"text/asciidoc", "text/x-asciidoc", ".adoc", ".asciidoc"}),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"= a\n",
     ),
     Kind(
@@ -321,33 +289,27 @@ KINDS = (
         f"{HERE}.text.org",
         frozenset({"text/org", "text/x-org", ".org"}),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"* a\n",
     ),
     Kind(
-        "subtitles",
-        f"{HERE}.text.subtitles",
+        "subtitles", f"{HERE}.text.subtitles",
         frozenset({"text/vtt", "application/x-subrip", "text/srt", ".vtt", ".srt"}),
         _magic.subtitles,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"WEBVTT\n\n00:01.000 --> 00:02.000\na\n",
     ),
     Kind(
-        "ical",
-        f"{HERE}.web.ical",
+        "ical", f"{HERE}.web.ical",
         frozenset(
             {"text/calendar", "text/vcard", "text/x-vcard", ".ics", ".ical", ".vcf", ".vcard"}
         ),
         _magic.ical,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"BEGIN:VCARD\nFN:a\nEND:VCARD\n",
     ),
     Kind(
-        "text",
-        f"{HERE}.text.text",
+        "text", f"{HERE}.text.text",
         frozenset(
             {
                 "text/plain", "text/markdown", "text/x-markdown",
@@ -355,14 +317,12 @@ KINDS = (
             }
         ),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"a\n",
     ),
     Kind("epub", f"{HERE}.web.epub", frozenset({_zip.EPUB, ".epub"}), _magic.epub),
     Kind(
-        "html",
-        f"{HERE}.web.html",
+        "html", f"{HERE}.web.html",
         frozenset({"text/html", "application/xhtml+xml", ".html", ".htm", ".xhtml"}),
         _magic.html,
         loads=_CHARSETS,
@@ -370,8 +330,7 @@ KINDS = (
         b"</html>",
     ),
     Kind(
-        "xml",
-        f"{HERE}.text.xml",
+        "xml", f"{HERE}.text.xml",
         frozenset(
             {
                 "application/xml", "text/xml", "application/rss+xml", "application/atom+xml",
@@ -379,13 +338,11 @@ KINDS = (
             }
         ),
         _magic.text,
-        is_light=True,
-        loads=_CHARSETS,
+        is_light=True, loads=_CHARSETS,
         sample=b"<a>b</a>",
     ),
     Kind(
-        "mail",
-        f"{HERE}.web.mail",
+        "mail", f"{HERE}.web.mail",
         frozenset(
             {
                 "message/rfc822", "application/mbox", "multipart/related",

@@ -400,6 +400,20 @@ def test_a_named_style_of_an_opendocument_text_hides_as_well(read):
     assert read(office.packed({**content, "styles.xml": styles}), "a.odt").text == "a"
 
 
+def test_a_style_that_is_based_on_a_hiding_one_hides_unless_it_says_otherwise(read):
+    def style(name: str, on: str, display: str = "") -> str:
+        shown = f'<style:text-properties text:display="{display}"/>' * bool(display)
+        based = f'style:parent-style-name="{on}"'
+        return f'<style:style style:name="{name}" {based}>{shown}</style:style>'
+
+    styles = style("P1", "P2") + style("P2", "T1") + style("P3", "P1", "true") + style("P4", "P5")
+    styles += style("P5", "P4") + style("P6", "P3")
+    body = "".join(f'<text:p text:style-name="P{at}">{at}</text:p>' for at in range(7))
+    data = office.odf("text", body, styles + _HIDDEN_STYLE)
+
+    assert read(data, "a.odt").text.split("\n\n") == ["0", "3", "4", "5", "6"]
+
+
 def test_what_an_opendocument_text_shows_is_read(read):
     shown = (
         '<text:section text:display="condition"><text:p>a</text:p></text:section>'

@@ -18,6 +18,9 @@ LISTS = {
     '<ol type="a"><li><b>one</b></li></ol>': "- a. **one**",
     '<ol type="a"><li><ul><li>one</li></ul></li></ol>': "1. - one",
     '<ol type="a"><li></li></ol><p>one</p>': "1.\n\none",
+    '<ol type="i" start="-1"><li>one</li><li>two</li><li>three</li></ol>': (
+        "-1. one\n0. two\n- i. three"
+    ),
     '<ol type="x" start="y"><li>one</li></ol>': "1. one",
     "<ul><li>one</li><li><br></li><li><ul><li></li></ul></li><li>two</li></ul>": "- one\n- two",
     '<ul style="list-style-type: lower-alpha"><li>one</li></ul>': "- one",

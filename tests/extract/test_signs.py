@@ -2,12 +2,14 @@
 
 import html
 import re
+import time
 import unicodedata
 from collections.abc import Callable
 
 import pytest
 
 from recollect.extract import _signs
+from recollect.extract.office import _rtf_signs
 from tests.extract import office, samples
 from tests.extract.test_word_numbers import CONTRACT, p, word
 
@@ -259,3 +261,51 @@ def test_signs_in_masses_take_linear_time(unit: str):
     text = unit * 200_000
 
     assert len(_signs.plain(text, by_xberg=True)) > len(text) / 3
+
+
+FONTS_OF_RTF = (
+    r"{\fonttbl{\f0\fcharset0 Times;}{\f3\froman\fcharset2{\*\panose 0505}Symbol;}"
+    r"{\f4\fcharset2 Wingdings{\*\falt x};}{\f5\fcharset0 Symbol;}{\f6\fcharset2 Foo;}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (r"{\f3 a} is {\f3 \'62} or {\f3\fs24\u-3999 ?}", "α is β or α"),
+        (r"{\f3\uc2\u61538\'62\'62}c {\f5\u-3998 b}d {\f5 ab}", "βc βd ab"),
+        ("{\\f4\n\\'fc}{\\f4 A} {\\f6 ab}", "✓A ab"),
+        (r"\f3 ab{\f0 ab}\fs9 a\f0 a \f3 x\plain x", "αβabαa ξx"),
+        (r"{\field{\*\fldinst{\f3 SYMBOL 97 \\f \"Symbol\"}}{\fldrslt{\f3 a}}}", "α"),
+        (r"{\listtext\f4 n\tab}one", "one"),
+    ],
+)
+def test_signs_of_fonts_in_an_rtf_are_those_that_a_reader_sees(read, written, text):
+    written = written.replace('\\"', '"')
+
+    assert read(f"{{\\rtf1\\ansi{FONTS_OF_RTF}\\pard {written}\\par}}", "a.rtf").text == text
+
+
+def test_signs_of_fonts_in_an_rtf_take_linear_time():
+    before = time.process_time()
+
+    for piece in (b" ", rb"{\f3 ", rb"\f3", b"{", b"}"):
+        _rtf_signs.told(rb"{\rtf1{\fonttbl{\f3\fcharset2 Symbol" + piece * 40_000 + b"x;}}")
+        _rtf_signs.told(rb"{\rtf1{\fonttbl{\f3\fcharset2 Symbol;}}\f3 a" + piece * 40_000 + b"}")
+
+    assert time.process_time() - before < 4
+
+
+def test_signs_of_fonts_in_opendocument_and_on_slides_are_those_that_a_reader_sees(read):
+    styles = (
+        '<style:font-face style:name="S1" svg:font-family="\'Symbol\'"/>'
+        '<style:style style:name="T1"><style:text-properties style:font-name="S1"/></style:style>'
+    )
+    span = '<text:span text:style-name="T1">\uf061&lt;\uf03c</text:span>'
+    odt = office.odf("text", f"<text:p>\uf061{span}</text:p>", styles)
+    run = "<a:r><a:rPr>{}</a:rPr><a:t>\uf0fc</a:t></a:r>"
+    runs = run.format('<a:sym typeface="Wingdings"/>') + run.format("")
+    shape = f"<p:sp><p:txBody><a:p>{runs}</a:p></p:txBody></p:sp>"
+
+    assert read(odt, "a.odt").text == "\uf061α<<"
+    assert read(office.pptx([("", [])], extra=shape), "a.pptx").text == "✓\uf0fc"

@@ -14,7 +14,7 @@ from recollect.extract.office import _slides
 
 Shown = Callable[[float, str, bool], str]
 """What a reader sees of a number under a format, and whether its days count from 1904. Raises
-ValueError for what is no number."""
+ValueError for one that is not finite."""
 _DEEPEST = 200
 """elements within each other"""
 _AXES = frozenset({"catAx", "valAx", "dateAx", "serAx", "axis"})

@@ -21,7 +21,7 @@ _WIDEST = 100
 """how often a cell that is repeated is told"""
 
 
-class Told(NamedTuple):
+class InnerFile(NamedTuple):
     formula: str = ""
     titles: Sequence[str] = ()
     tables: Sequence[Sequence[Sequence[str]]] = ()
@@ -32,7 +32,7 @@ class Told(NamedTuple):
         return [text for text in (self.formula, "; ".join(self.titles), *tables) if text]
 
 
-_NOTHING = Told()
+_NOTHING = InnerFile()
 
 
 class Objects:
@@ -42,7 +42,7 @@ class Objects:
         self._package = package
         self._read: set[str] = set()
 
-    def told(self, address: str) -> Told:
+    def told(self, address: str) -> InnerFile:
         """Nothing of what is no file of its own."""
         part = posixpath.normpath(posixpath.join(unquote(address), "content.xml"))
         if not address or part in self._read or part not in self._package.names:
@@ -51,7 +51,7 @@ class Objects:
         try:
             source = self._package.read(part)
             if _equations.is_formula(source):
-                return Told(_equations.latex(source, block=True))
+                return InnerFile(_equations.latex(source, block=True))
             return _Object(source).told()
         except Permanent:
             return _NOTHING
@@ -67,8 +67,8 @@ class _Object:
         self._open = dict.fromkeys(("title", "cell", "p", "annotation"), 0)
         _xml.parse([source], self._start, self._end, self._text)
 
-    def told(self) -> Told:
-        return Told("", self._titles, self._tables)
+    def told(self) -> InnerFile:
+        return InnerFile("", self._titles, self._tables)
 
     def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag in _TITLES:

@@ -49,18 +49,20 @@ def paragraph(words: str) -> str:
     return "\n".join(lines).strip()
 
 
-class Item(str):
+class ListItem(str):
     """A paragraph of a list."""
 
 
-def item(text: str, level: int, sign: str = "-") -> Item:
+def item(text: str, level: int, sign: str = "-") -> ListItem:
     """A paragraph with a bullet or its number ahead; 0 is the highest level."""
-    return Item(f"{'  ' * min(level, BULLETS)}{sign} {text}")
+    return ListItem(f"{'  ' * min(level, BULLETS)}{sign} {text}")
 
 
 def block(paragraphs: Sequence[str]) -> str:
     """The paragraphs of one shape as a block of Markdown."""
-    listed = all(isinstance(text, Item) or text.lstrip().startswith("- ") for text in paragraphs)
+    listed = all(
+        isinstance(text, ListItem) or text.lstrip().startswith("- ") for text in paragraphs
+    )
     return ("\n" if listed else "\n\n").join(paragraphs)
 
 

@@ -4,7 +4,7 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -16,6 +16,7 @@ from recollect.extract.office import (
     _odf_objects,
     _office,
     _powers,
+    _symbols,
 )
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
@@ -49,14 +50,13 @@ def extract(blob: Blob) -> Extracted:
     package = _odf.open_package(blob.data)
     source = package.read(_CONTENT)
     styles = package.read(_STYLES) if _STYLES in package.names else None
-    hiding: set[str] = set()
-    raising: set[bytes] = set()
-    for part in (styles, source):
-        if part is not None:
-            hiding |= _hiding(part) if _HIDES in part else set()
-            raising |= _powers.raising(part)
-    shown = _equations.in_odt(_xml.composed(source), package)
-    shown = _odf_numbers.numbered(_powers.in_odt(shown, raising), styles)
+    parts = [part for part in (styles, source) if part is not None]
+    hiding = _hiding(parts) if any(_HIDES in part for part in parts) else set[str]()
+    raising = {name for part in parts for name in _powers.raising(part)}
+    composed = _symbols.in_odt(_xml.composed(source), (styles, source))
+    shown = _odf_numbers.numbered(
+        _powers.in_odt(_equations.in_odt(composed, package), raising), styles
+    )
     if b"<svg:" in shown:
         shown = _office.said_once(shown, _LABEL, b"</text:")
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
@@ -74,20 +74,28 @@ def extract(blob: Blob) -> Extracted:
     return Extracted(extracted.text, title=extracted.title, warnings=warnings)
 
 
-def _hiding(styles: bytes) -> set[str]:
-    """Names of styles that hide what has them."""
-    found: set[str] = set()
+def _hiding(parts: Iterable[bytes]) -> set[str]:
+    """Names of styles that hide what has them, if only for the style that they are based on."""
+    hides: dict[str, bool] = {}
+    based_on: dict[str, str] = {}
     style = ""
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
         nonlocal style
-        if tag == "style":
-            style = attributes.get("name", "")
-        elif tag == "text-properties" and attributes.get("display") == "none":
-            found.add(style)
+        if tag.endswith("style"):
+            style = attributes.get("name", "") if tag == "style" else ""
+            based_on[style] = attributes.get("parent-style-name", "")
+        elif tag == "text-properties" and "display" in attributes:
+            hides[style] = attributes["display"] == "none"
 
-    _xml.parse([styles], start)
-    return found
+    for part in parts:
+        _xml.parse([part], start)
+    for name in based_on:
+        chain = {name: None}
+        while name not in hides and (name := based_on.get(name, "")) and name not in chain:
+            chain[name] = None
+        hides.update(dict.fromkeys(chain, hides.get(name, False)))
+    return {name for name, hidden in hides.items() if hidden}
 
 
 def _rewritten(
@@ -189,7 +197,7 @@ class _Rewriting:
             self._sinks.append([])
             self._at = tag.end()
 
-    def _replace_object(self, here: int, told: _odf_objects.Told) -> None:
+    def _replace_object(self, here: int, told: _odf_objects.InnerFile) -> None:
         self._write(here)
         self._at = self._end_of(here)
         is_empty = self._source.startswith(b"/>", self._at - 2)
@@ -276,7 +284,7 @@ class _Rewriting:
         return _xml.tag_end(self._source, tag)
 
 
-def _blocks(told: _odf_objects.Told) -> bytes:
+def _blocks(told: _odf_objects.InnerFile) -> bytes:
     tables = (
         "<table:table>"
         + "".join(f"<table:table-row>{''.join(map(_cell, row))}</table:table-row>" for row in rows)
@@ -287,7 +295,7 @@ def _blocks(told: _odf_objects.Told) -> bytes:
     return _paragraph("; ".join(told.titles)).encode() + "".join(tables).encode()
 
 
-def _paragraphs(told: _odf_objects.Told) -> bytes:
+def _paragraphs(told: _odf_objects.InnerFile) -> bytes:
     """For cells and items of lists."""
     words = [*told.titles, *(cell for rows in told.tables for row in rows for cell in row)]
     return _paragraph(" ".join(filter(None, words))).encode()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from recollect.extract import _formulas, _signs, _xml, _zip
 from recollect.extract._numerals import numeral
 from recollect.extract._text import clean_line
-from recollect.extract.office import _drawn, _ooxml, _slides, xlsx
+from recollect.extract.office import _drawn, _ooxml, _slides, _symbols, xlsx
 from recollect.model import Blob, Extracted
 
 _TITLES = ("title", "ctrTitle")
@@ -25,7 +25,8 @@ _SHOWN = {"ParenBoth": "({})", "ParenR": "{})", "Period": "{}.", "Plain": "{}"}
 
 _TAGS = _xml.Tags(
     *("sld", "sp", "ph", "tbl", "tr", "tc", "p", "pPr", "t", "br"),
-    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds", "rPr", "oMath", "oMathPara"),
+    *("buNone", "buChar", "buAutoNum", "Fallback", "chart", "relIds", "rPr", "sym"),
+    *("oMath", "oMathPara"),
 )
 
 _PARTS = _xml.Tags()
@@ -90,6 +91,8 @@ class _Slide:
         self._words: list[str] = []
         self._inside = False
         self._raised = False
+        self._font = ""
+        """of signs, which the open run has"""
         self._bullet = False
         self._numbers: tuple[str, int] | None = None
         """how the open paragraph is numbered, and from which number on"""
@@ -116,6 +119,7 @@ class _Slide:
                 self._inside = not self._choices
             case "rPr":
                 self._raised = not attributes.get("baseline", "0").startswith(("0", "-"))
+                self._font = ""
             case "p":
                 self._bullet, self._level = self._placeholder == "body", 0
                 self._numbers = None
@@ -151,6 +155,8 @@ class _Slide:
                     values.get("type", ""),
                     int(start) if re.fullmatch("[0-9]{1,5}", start) else 1,
                 )
+            case "sym":
+                self._font = _xml.plain(attributes).get("typeface", "")
             case "br":
                 self._words.append("\n")
             case "Fallback":
@@ -175,6 +181,7 @@ class _Slide:
                 pass
             case "t":
                 self._inside = self._raised = False
+                self._font = ""
             case "p":
                 if self._words:
                     self._end_paragraph()
@@ -205,6 +212,8 @@ class _Slide:
         if self._formula:
             self._formula.text(piece)
         elif self._inside:
+            if self._font:
+                piece = _symbols.typed(piece, self._font)
             if self._raised:
                 piece = _signs.raised(piece, "".join(self._words[-1:]))
             self._words.append(piece)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
-from recollect.extract.office import _code_pages, _office, _powers, _rtf_labels
+from recollect.extract.office import _code_pages, _office, _powers, _rtf_labels, _rtf_signs
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
@@ -100,7 +100,7 @@ def _plain(data: bytes) -> bytes:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
-    data = _OPTIONAL.sub(_of_group, _TWICE.sub(b"", data))
+    data = _rtf_signs.told(_OPTIONAL.sub(_of_group, _TWICE.sub(b"", data)))
     data = _CHARACTER.sub(_composed, data)
     data = _powers.in_rtf(data)
     known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))

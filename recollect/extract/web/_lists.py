@@ -17,7 +17,7 @@ _STYLES = {
 }
 _STYLE = re.compile(rf"list-style(?:-type)?\s*:[^;]{{0,100}}?\b({'|'.join(_STYLES)})\b")
 _MARK = "\U0010fffa"
-_MARKED = re.compile(rf"(?:[0-9]{{1,6}}([.)]) )?{_MARK}([^{_MARK}]*){_MARK} *")
+_MARKED = re.compile(rf"(?:-?[0-9]{{1,6}}([.)]) )?{_MARK}([^{_MARK}]*){_MARK} *")
 _INTEGER = re.compile(r"\s*(-?[0-9]{1,6})")
 _AHEAD = frozenset({"p", "div", "section"})
 """elements in which an item may have its first words"""
