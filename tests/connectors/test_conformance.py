@@ -1045,6 +1045,7 @@ def test_a_list_without_an_end_ends_the_sync(
     world: World, list_of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "MOST_IDLE_PAGES", 40)
+    monkeypatch.setattr(api, "MOST_EMPTY_PAGES", 40)
     world.connect()
     world.sync()
     world.peer.put("late", "Number nine speaks of zebra9.")
