@@ -264,8 +264,11 @@ def _fill(work: _Work) -> bool:
 def _try_again(work: _Work) -> None:
     """Read what its provider held back: a right that comes back changes nothing of the item."""
     app, claim = work.app, work.claim
-    rest = timedelta() if claim.trigger is Trigger.MANUAL else HELD_BACK_FOR
+    asked = claim.trigger is Trigger.MANUAL
+    rest = timedelta() if asked else HELD_BACK_FOR
     with app.db.begin() as tx:
         connection_queue.lock(tx, claim, lease=app.lease)
         connection = claim.connection
+        if asked:
+            documents.resume(tx, connection.id)
         documents.try_again(tx, connection.org_id, connection.id, HELD_BACK, failed_for=rest)
