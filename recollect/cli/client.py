@@ -217,7 +217,7 @@ class Service:
         """Why it cannot work now, in its own words. None: it can, or other calls tell."""
         try:
             told = json.loads(self._endpoint.request("GET", "/ready").data)
-        except (Transient, ValueError):
+        except (Transient, ValueError, RecursionError):
             return None
         return told.get("reason") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
@@ -295,7 +295,7 @@ class Service:
             return {}
         try:
             body = json.loads(answer.data, object_hook=Answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         good = 200 <= answer.status < 300
         if not isinstance(body, kind if good else dict) or _has_holes(body):

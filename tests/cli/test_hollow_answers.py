@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from recollect.app import App
 from recollect.cli import app as commands
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, SetupError
 from recollect.worker.processing import drain
 from tests.conftest import plain_client
 from tests.fakes.proxy import Proxy
@@ -111,3 +111,12 @@ def test_null_at_any_place_of_an_answer_ends_in_a_sentence(
     assert isinstance(honest.exception, SystemExit | None), honest.exception
     assert tried
     assert bugs == []
+
+
+def test_an_answer_that_nests_without_an_end_is_not_of_a_service(key: str) -> None:
+    with Proxy() as proxy:
+        proxy.on("", status=200, body=b"[" * 100_000, times=None)
+        ended = CliRunner().invoke(commands, ["list", "--url", proxy.url, "--key", key])
+
+    assert isinstance(ended.exception, SetupError)
+    assert "is that the right address?" in str(ended.exception)
