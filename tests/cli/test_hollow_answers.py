@@ -63,9 +63,9 @@ def places(answer: Any) -> Iterator[Place]:
     """All of an answer's fields; of a list, the first member and its fields."""
     inside: list[tuple[str | int, Any]] = []
     if isinstance(answer, dict):
-        inside = list(answer.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        inside = list(answer.items())
     elif isinstance(answer, list):
-        inside = [(0, one) for one in answer[:1]]  # pyright: ignore[reportUnknownVariableType]
+        inside = [(0, one) for one in answer[:1]]
     for step, value in inside:
         yield (step,)
         yield from ((step, *rest) for rest in places(value))
