@@ -137,7 +137,7 @@ _MAY_BE_NULL = frozenset(
 others is not here: it is read by `get` where it may have none."""
 
 
-class Answer(dict[str, Any]):
+class ServiceAnswer(dict[str, Any]):
     """An object that came from the service: what is read by name is there, and so are the members
     of a list."""
 
@@ -271,7 +271,7 @@ class Service:
                     if answer.status == 200:
                         *whole, rest = rest.split(b"\n\n")
                         for event in filter(None, map(_EVENT.fullmatch, whole)):
-                            data = json.loads(event["data"], object_hook=Answer)
+                            data = json.loads(event["data"], object_hook=ServiceAnswer)
                             yield event["name"].decode(), data
                 if answer.status != 200:
                     self._read(EndpointAnswer(answer.status, answer.headers, rest), dict)
@@ -294,7 +294,7 @@ class Service:
         if answer.status == 204:
             return {}
         try:
-            body = json.loads(answer.data, object_hook=Answer)
+            body = json.loads(answer.data, object_hook=ServiceAnswer)
         except (ValueError, RecursionError):
             body = None
         good = 200 <= answer.status < 300
