@@ -26,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 from recollect.cli._help import plain
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.output import tell
-from recollect.errors import BadRequestError, RecollectError, in_words
+from recollect.errors import NO_ROOM, BadRequestError, RecollectError, in_words
 
 _Row = tuple[str, str, str]
 PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
@@ -206,6 +206,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RecollectError as error:
         tell(f"error: {error}")
         raise SystemExit(1) from None
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        tell(f"error: what it prints cannot be written: {error.strerror}")
+        raise SystemExit(1) from error
     except UnicodeEncodeError as error:
         # An argument comes with a lone surrogate for each byte that is no UTF-8.
         if (given := next((one for one in sys.argv if not _is_text(one)), None)) is None:

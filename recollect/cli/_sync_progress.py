@@ -85,7 +85,7 @@ def _ended(service: Service, id: str, run: str, stop: threading.Event) -> Mappin
     with _shown() as show:
         while True:
             found = _run(service, id, run)
-            looked_at = sum(found[name] for name in KINDS) + sum(found["skipped"].values())
+            looked_at = sum(found[name] for name in KINDS) + sum(_skipped(found).values())
             show(
                 f"{found['status']}: {_counts(found)}",
                 BarState("looked at", looked_at, None, found["itemsFailed"]),
@@ -131,10 +131,15 @@ def _settle(service: Service, id: str, stop: threading.Event, show: Show) -> Non
         stop.wait(LOOK * (1 + len(brought) / 1000))  # each look lists them all
 
 
+def _skipped(run: Mapping[str, Any]) -> dict[str, int]:
+    """How many by reason."""
+    return {reason: run["skipped"][reason] for reason in run["skipped"]}
+
+
 def _counts(run: Mapping[str, Any]) -> str:
     told = [f"{run[name]} {name}" for name in KINDS if run[name]]
     # What answered with an error is no choice of anybody's; the console counts it so as well.
-    skipped = dict(run["skipped"])
+    skipped = _skipped(run)
     failed = run["itemsFailed"] + skipped.pop("error", 0)
     told += [f"{count} skipped ({reason})" for reason, count in skipped.items()]
     if failed:

@@ -6,10 +6,12 @@ Who does not read what is sent is cut off.
 """
 
 import asyncio
+import json
 import resource
 import socket
 from collections import defaultdict
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 import httptools
@@ -200,10 +202,8 @@ class BoundedHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         if self._large:
             self._too_large()
-        elif self._answers():
-            self._close()
         else:
-            super().send_400_response(msg)
+            self._refuse(400, "this is not a request of HTTP/1.1")
 
     def _count(self, more: int) -> None:
         self._lines += more
@@ -214,6 +214,13 @@ class BoundedHttp(HttpToolsProtocol):
     def _answers(self) -> bool:
         """Whether a request is being answered, so that nothing may be written between."""
         return self._begun and not self.cycle.response_complete
+
+    def _may_tell(self) -> bool:
+        """Whether a refusal now is taken for the answer to what is refused: a head, or the body of
+        the one request that is in work."""
+        if not self._answers():
+            return True
+        return self.cycle.more_body and not (self.pipeline or self.cycle.response_started)
 
     def _wait(self) -> None:
         self._go_on()
@@ -241,9 +248,11 @@ class BoundedHttp(HttpToolsProtocol):
     def _refuse(self, status: int, text: str) -> None:
         self._go_on()
         LOG.info("connection refused", status=status, reason=text)
-        if not self._answers():
-            head = b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            self.transport.write(STATUS_LINE[status] + head % len(text) + text.encode())
+        if self._may_tell():
+            told = {"error": HTTPStatus(status).phrase.capitalize(), "details": text}
+            body = json.dumps(told).encode()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+            self.transport.write(STATUS_LINE[status] + head + b"connection: close\r\n\r\n" + body)
         self._close()
 
     def _close(self) -> None:

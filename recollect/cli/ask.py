@@ -9,7 +9,15 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from recollect.cli.client import ApiKey, AsJson, AsOf, Service, Url, open_service
+from recollect.cli.client import (
+    ApiKey,
+    AsJson,
+    AsOf,
+    Service,
+    ServiceAnswer,
+    Url,
+    open_service,
+)
 from recollect.cli.output import console, counted, echo_json, fail, harmless, one_line, tell
 from recollect.errors import Transient
 from recollect.search import places
@@ -59,7 +67,7 @@ def ask(
             return
         told = asyncio.run(_followed(service, {**body, "stream": True}))
     _print_sources(told)
-    for warning in told.get("warnings", ()):
+    for warning in told.get("warnings") or ():
         tell(warning)
     if told["state"] == "cut":
         tell(f"The answer ends here: {told['reason']}")
@@ -74,7 +82,7 @@ def ask(
 
 async def _followed(service: Service, body: Mapping[str, Any]) -> dict[str, Any]:
     """Print each sentence as it comes; all that was said."""
-    told: dict[str, Any] = {"sentences": [], "sources": []}
+    told = ServiceAnswer(sentences=[], sources=[])
     async with aclosing(service.events("/v4/answer", body)) as events:
         async for name, data in events:
             if name == "sentence":

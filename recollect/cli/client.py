@@ -105,7 +105,7 @@ class DocumentRow:
             custom_id=given["customId"],
             tags=given["containerTags"],
             filepath=given["filepath"],
-            url=given["url"],
+            url=given.get("url"),
             created_at=datetime.fromisoformat(given["createdAt"]),
             updated_at=datetime.fromisoformat(given["updatedAt"]),
             error_code=given.get("errorCode"),
@@ -124,27 +124,37 @@ class DocumentRow:
         return self.status in ("done", "failed")
 
 
-_NEVER_NULL = frozenset(
+_MAY_BE_NULL = frozenset(
     {
-        "changes", "connections", "createdAt", "examples", "id", "items", "memories", "notes",
-        "pagination", "results", "totalItems", "verdicts",
+        "authLink", "before", "customId", "detail", "disabledReason", "document", "error",
+        "errorCode", "errorMessage", "excludeItems", "expiresIn", "filepath", "filterPrompt",
+        "finishedAt", "includeItems", "knownUntil", "nextAttemptAt", "nextSyncAt",
+        "processingStage", "pushes", "queuedBefore", "rank", "rankBefore", "reason", "runBefore",
+        "secret", "share", "title", "words",
     }
 )  # fmt: skip
-"""Fields of answers that have a value wherever they stand."""
+"""Fields of answers that may lack a value. A name that has one in some answers and may have none in
+others is not here: it is read by `get` where it may have none."""
 
 
-class _Answer(dict[str, Any]):
-    """An object that came from the service."""
+class ServiceAnswer(dict[str, Any]):
+    """An object that came from the service: what is read by name is there, and so are the members
+    of a list."""
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
-        return self.__missing__(name) if value is None and name in _NEVER_NULL else value
+        lacks = value is None and name not in _MAY_BE_NULL
+        return self.__missing__(name) if lacks or _has_holes(value) else value
 
     def __missing__(self, name: str) -> NoReturn:
         raise SetupError(
             f"the answer of the service lacks {name!r}: it is another version of Recollect than"
             " this one, or something else; is its address right?"
         )
+
+
+def _has_holes(value: object) -> bool:
+    return isinstance(value, list) and None in value
 
 
 _EVENT = re.compile(rb"event: (?P<name>\w+)\ndata: (?P<data>[^\n]*)")
@@ -207,7 +217,7 @@ class Service:
         """Why it cannot work now, in its own words. None: it can, or other calls tell."""
         try:
             told = json.loads(self._endpoint.request("GET", "/ready").data)
-        except (Transient, ValueError):
+        except (Transient, ValueError, RecursionError):
             return None
         return told.get("reason") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
@@ -261,7 +271,8 @@ class Service:
                     if answer.status == 200:
                         *whole, rest = rest.split(b"\n\n")
                         for event in filter(None, map(_EVENT.fullmatch, whole)):
-                            yield event["name"].decode(), json.loads(event["data"])
+                            data = json.loads(event["data"], object_hook=ServiceAnswer)
+                            yield event["name"].decode(), data
                 if answer.status != 200:
                     self._read(EndpointAnswer(answer.status, answer.headers, rest), dict)
         except Transient as error:
@@ -283,11 +294,11 @@ class Service:
         if answer.status == 204:
             return {}
         try:
-            body = json.loads(answer.data, object_hook=_Answer)
-        except ValueError:
+            body = json.loads(answer.data, object_hook=ServiceAnswer)
+        except (ValueError, RecursionError):
             body = None
         good = 200 <= answer.status < 300
-        if not isinstance(body, kind if good else dict):
+        if not isinstance(body, kind if good else dict) or _has_holes(body):
             if answer.status >= 500:
                 raise Transient(f"{self.url} answered {answer.status}")
             raise self._strange(answer)

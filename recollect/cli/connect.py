@@ -295,7 +295,7 @@ def changes(
             one["change"],
             "" if one["share"] is None else f"{one['share']:.0%}",
             one["documentId"],
-            one["title"] or one["url"] or "",
+            one["title"] or one.get("url") or "",
         ]
         for one in found["changes"]
     ]
@@ -348,7 +348,7 @@ def _what(one: Mapping[str, Any]) -> tuple[str, str]:
     """The id of a thing, and its title; an empty one where the id is the address or contains the
     title."""
     id, title = one["id"], one["title"] or ""
-    return id, "" if id == one["url"] or title in id else title
+    return id, "" if id == one.get("url") or title in id else title
 
 
 def disconnect(

@@ -119,7 +119,7 @@ def search(
         return
     for number, hit in enumerate(found["results"], 1):
         print_hit(number, hit, query)
-    for warning in found.get("warnings", ()):
+    for warning in found.get("warnings") or ():
         tell(warning)
     if not found["results"]:
         tell(f"nothing found{service.unused(tag)}")
@@ -137,14 +137,14 @@ def print_hit(number: int, hit: dict[str, Any], query: str) -> None:
     for start, end in matches(passage.plain, query):
         passage.stylize("bold", start, end)
     place = [
-        one_line(hit["filepath"] or hit["url"] or hit["customId"] or hit["type"]),
+        one_line(hit["filepath"] or hit.get("url") or hit["customId"] or hit["type"]),
         one_line(places.in_words(best["place"])),
         f"chars {best['start']}{TO}{best['end']}",
         f"id {hit['documentId']}",
     ]
     if more := len(hit["chunks"]) - 1:
         place.append(f"{more} more passage{'s' if more > 1 else ''}")
-    others = {one["documentId"]: one["title"] for one in best.get("alsoIn", ())}
+    others = {one["documentId"]: one["title"] for one in best.get("alsoIn") or ()}
     others.pop(hit["documentId"], None)  # it says so elsewhere, too
     if also := [one_line(title or id) for id, title in others.items()]:
         place.append(f"also in {', '.join(also[:ALSO])}{' …' if len(also) > ALSO else ''}")
@@ -283,7 +283,7 @@ def show(
     if as_json:
         echo_json(document)
     elif text:
-        content = document["content"] or ""
+        content = document.get("content") or ""
         # A pipe gets the text as it is, so that offsets into it hold.
         typer.echo(harmless(content) if console().is_terminal else content, nl=False)
     else:
@@ -330,7 +330,7 @@ def _within(document: dict[str, Any]) -> str | None:
 def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
     one = DocumentRow.of(document)
     waits = document["nextAttemptAt"]
-    chunks = document["chunks"]
+    chunks, timings = document.get("chunks"), document["timings"]
     facts = [
         ("id", one.id),
         ("title", one.title),
@@ -345,9 +345,9 @@ def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
         ("archive", _within(document)),
         ("files", document.get("members")),
         ("tags", ", ".join(one.tags)),
-        ("metadata", json.dumps(document["metadata"], ensure_ascii=False)),
+        ("metadata", json.dumps(document.get("metadata"), ensure_ascii=False)),
         ("revision", document["latestRevision"]),
-        ("text", f"{len(document['content'] or '')} characters"),
+        ("text", f"{len(document.get('content') or '')} characters"),
         (
             "chunks",
             f"{chunks['total']} ({chunks['reused']} reused, {chunks['embedded']} embedded,"
@@ -357,7 +357,7 @@ def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
         ),
         (
             "timings",
-            ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in document["timings"].items()),
+            ", ".join(f"{stage} {timings[stage]:.0f} ms" for stage in timings),
         ),
         *(("warning", warning) for warning in document["warnings"]),
         ("added", document["createdAt"]),
@@ -410,7 +410,8 @@ def rm(
     for selector in selectors:
         answer = service.send("DELETE", "/v3/documents/bulk", selector)
         deleted += answer["deletedCount"]
-        errors += answer.get("errors", [])
+        if answer.get("errors"):
+            errors += answer["errors"]
     if as_json:
         echo_json({"deleted": deleted, "errors": errors})
     else:
@@ -511,7 +512,7 @@ def _state(service: Service) -> dict[str, Any]:
     waiting, _ = service.page(status="queued", sort="updatedAt", order="asc", limit=1)
     failed, _ = service.page(status="failed", sort="updatedAt", limit=NEWEST)
     return {
-        "documents": counts,
+        "documents": {name: counts[name] for name in counts},
         "stages": dict(Counter(d.stage or "extracting" for d in working)),
         "oldestWaiting": {"id": waiting[0].id, "since": waiting[0].updated_at.isoformat()}
         if waiting

@@ -90,9 +90,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns under a heading, one row a line, nothing cut off."""
     lines = [[one_line(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    plain = console().no_color  # what NO_COLOR asks for
     for number, line in enumerate(lines):
         ends = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
-        cells = line if number == 0 else [_coloured(cell) for cell in line]
+        cells = line if number == 0 or plain else [_coloured(cell) for cell in line]
         padded = (cell + end for cell, end in zip(cells, ends, strict=True))
         shown = GAP.join(padded).rstrip()
         typer.echo(typer.style(shown, bold=True) if number == 0 else shown)

@@ -29,7 +29,7 @@ def tags(
         echo_json(found)
         return
     rows = [
-        [one["containerTag"], str(one["documentCount"]), one["name"] or ""]
+        [one["containerTag"], str(one["documentCount"]), one.get("name") or ""]
         for one in found["containerTags"]
     ]
     total = found["pagination"]["totalItems"]

@@ -55,7 +55,7 @@ def list_webhooks(as_json: AsJson = False, url: Url = None, key: ApiKey = None) 
             one["id"],
             one["url"],
             ",".join(one["events"]),
-            ",".join(one["containerTags"] or ["all"]),
+            ",".join(one.get("containerTags") or ["all"]),
             _state(one),
         ]
         for one in found
@@ -183,7 +183,7 @@ def show_log(
                 f"{age(datetime.fromisoformat(one['createdAt']), now)} ago",
                 _progress(one, now),
                 str(one["attempts"]),
-                str(last["status"] or ""),
+                str(last.get("status") or ""),
                 last["reason"] or "",
             ]
         )

@@ -30,7 +30,10 @@ MOST_FAILURES = 100
 LONGEST_TROUBLE = 3600.0
 """… and seconds: what fails by not answering takes minutes, and other connections wait"""
 MOST_IDLE_PAGES = 1_000
-"""pages of a list in a row that bring nothing new; providers give some, and then come to an end"""
+"""pages of a list in a row that came before; providers give some, and then come to an end"""
+MOST_EMPTY_PAGES = 20_000
+"""… that are empty: a provider gives thousands where it looks for few things among very many, or
+for those that one account may see"""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
@@ -210,25 +213,31 @@ class Turning:
         """`first`: the token of the page that the list is taken up at."""
         self._provider = provider
         self._tokens = {hash(first)} if first else set[int]()
-        self._pages = {hash(())}
+        self._pages = set[int]()
+        self._again = 0
+        """pages in a row that came before, without the empty ones"""
         self._idle = 0
 
     def turn(self, token: object, ids: Iterable[object]) -> str | None:
         """The token of the page after the one that has these ids; None: it was the last.
 
-        Raises Transient for a token that came before, and after so many pages in a row that are
-        empty or came before.
+        Raises Transient for a token that came before, and after so many pages in a row that came
+        before, or are empty.
         """
         if not isinstance(token, str) or not token:
             return None
-        known = len(self._pages)
-        self._pages.add(hash(tuple(ids)))
-        self._idle = 0 if len(self._pages) > known else self._idle + 1
+        page = tuple(ids)
+        if not page or hash(page) in self._pages:
+            self._idle += 1
+            self._again += bool(page)
+        else:
+            self._pages.add(hash(page))
+            self._idle = self._again = 0
         if hash(token) in self._tokens:
             raise Transient(
                 f"{self._provider}'s pages lead round in a circle", code=PROVIDER_UNAVAILABLE
             )
-        if self._idle >= MOST_IDLE_PAGES:
+        if self._again >= MOST_IDLE_PAGES or self._idle >= MOST_EMPTY_PAGES:
             raise Transient(
                 f"{self._provider} gave {self._idle:,} pages in a row without anything new, and no"
                 " end",

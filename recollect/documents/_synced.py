@@ -253,10 +253,10 @@ def try_again(
 
 
 def resume(tx: Tx, connection: ConnectionId) -> None:
-    """Those that wait for their connection are due now."""
+    """Those that wait for their connection, or to be tried again, are due now."""
     tx.execute(
         "update documents set due_at = now(), error_code = null, error_message = null"
-        " where connection_id = %s and status = 'queued'",
+        " where connection_id = %s and status = 'queued' and due_at > now()",
         (connection,),
     )
     db.notify(tx)

@@ -263,9 +263,10 @@ def _fill(work: _Work) -> bool:
 
 def _try_again(work: _Work) -> None:
     """Read what its provider held back: a right that comes back changes nothing of the item."""
-    app, claim = work.app, work.claim
+    app, claim, connection = work.app, work.claim, work.claim.connection
     rest = timedelta() if claim.trigger is Trigger.MANUAL else HELD_BACK_FOR
     with app.db.begin() as tx:
         connection_queue.lock(tx, claim, lease=app.lease)
-        connection = claim.connection
+        if not rest:  # a user asks
+            documents.resume(tx, connection.id)
         documents.try_again(tx, connection.org_id, connection.id, HELD_BACK, failed_for=rest)

@@ -22,6 +22,8 @@ from tests.conftest import Service
 from tests.e2e.shell import Shell, Starter
 from tests.fakes.site import Site
 
+FULL = Path("/dev/full")
+
 
 @pytest.fixture
 def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
@@ -29,13 +31,15 @@ def run(starter: Starter, service: Service, tmp_path: Path) -> Shell:
     return Shell(starter, tmp_path, settings)
 
 
-def at_a_terminal(run: Shell, arguments: Sequence[str], answer: bytes) -> tuple[int, str]:
+def at_a_terminal(
+    run: Shell, arguments: Sequence[str], answer: bytes, **settings: str
+) -> tuple[int, str]:
     """The exit code and all that was shown."""
     controller, terminal = pty.openpty()
     with subprocess.Popen(
         run.command(*arguments),
         cwd=run.folder,
-        env=run.environment(TERM="xterm", COLUMNS="120"),
+        env=run.environment(TERM="xterm", COLUMNS="120", **settings),
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -192,6 +196,28 @@ def test_many_files_are_asked_about_on_a_terminal(run: Shell) -> None:
     _, shown = at_a_terminal(run, ("list", "--tag", tag), b"")
     assert "\x1b[32mdone\x1b[0m    " in shown  # as wide as its heading
     assert "\x1b" not in run("list", "--tag", tag).out
+    _, shown = at_a_terminal(run, ("list", "--tag", tag), b"", NO_COLOR="1")
+    assert "done" in shown
+    assert "\x1b[3" not in shown
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="a device that is always full is Linux's")
+@pytest.mark.parametrize("command", [("tags", "--json"), ("--version",)])
+def test_no_room_for_what_is_printed_is_one_line(run: Shell, command: tuple[str, ...]) -> None:
+    with FULL.open("wb") as full:
+        ended = subprocess.run(
+            run.command(*command),
+            cwd=run.folder,
+            env=run.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert ended.stderr == "error: what it prints cannot be written: No space left on device\n"
 
 
 def test_a_sync_is_followed_by_a_bar(run: Shell) -> None:

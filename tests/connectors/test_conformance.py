@@ -821,6 +821,24 @@ def test_14_a_wait_that_one_thing_is_told_is_its_own(world: World) -> None:
 
 
 @every("world", conforming("told"), indirect=True)
+def test_14_a_sync_that_a_user_asks_for_ends_the_wait_of_a_thing(world: World) -> None:
+    world.connect()
+    world.due()
+    syncs.drain(world.app)
+    world.peer.proxy.on(".", status=503, headers={"Retry-After": "7200"})
+    drain(world.app)
+    [name] = [name for name, shown in world.documents().items() if shown["status"] != "done"]
+    world.sync(patient=False)
+    left = world.waits(name)
+    world.http.post(f"/v3/connections/{world.id}/sync").raise_for_status()
+    syncs.drain(world.app, Hurried())
+    drain(world.app)
+
+    assert left > timedelta(hours=1), "a sync of the schedule leaves it alone"
+    world.agrees()
+
+
+@every("world", conforming("told"), indirect=True)
 def test_14_a_wait_that_the_account_is_told_is_that_of_all(world: World) -> None:
     world.connect()
     world.due()
@@ -1045,6 +1063,7 @@ def test_a_list_without_an_end_ends_the_sync(
     world: World, list_of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "MOST_IDLE_PAGES", 40)
+    monkeypatch.setattr(api, "MOST_EMPTY_PAGES", 40)
     world.connect()
     world.sync()
     world.peer.put("late", "Number nine speaks of zebra9.")

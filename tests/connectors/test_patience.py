@@ -35,8 +35,8 @@ def test_of_many_that_fail_at_once_a_hundred_end_the_sync() -> None:
 def test_pages_that_bring_something_new_now_and_then_are_turned_for_long() -> None:
     turning = Turning("Anyone")
 
-    for at in range(3 * api.MOST_IDLE_PAGES):
-        ids = [at] if at % (api.MOST_IDLE_PAGES - 1) == 0 else []
+    for at in range(3 * api.MOST_EMPTY_PAGES):
+        ids = [at] if at % (api.MOST_EMPTY_PAGES - 1) == 0 else []
         assert turning.turn(f"page {at}", ids) == f"page {at}"
     assert turning.turn(None, []) is None
 
@@ -46,8 +46,18 @@ def test_a_few_pages_by_turns_are_no_news() -> None:
 
     for at in range(api.MOST_IDLE_PAGES + 2):
         turning.turn(f"page {at}", [at % 3, "same"])
+        turning.turn(f"page {at} and a half", [])
     with pytest.raises(Transient, match="without anything new"):
         turning.turn("one more", [0, "same"])
+
+
+def test_empty_pages_without_an_end_are_turned_no_more() -> None:
+    turning = Turning("Anyone")
+
+    for at in range(api.MOST_EMPTY_PAGES - 1):
+        turning.turn(f"page {at}", [])
+    with pytest.raises(Transient, match="20,000 pages in a row without anything new"):
+        turning.turn("one more", [])
 
 
 def test_a_token_that_came_before_is_a_circle() -> None:

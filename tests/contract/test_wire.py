@@ -1,6 +1,7 @@
 """Connections before there is a request: large heads, half ones, and too many of them."""
 
 import asyncio
+import json
 import socket
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -114,6 +115,38 @@ def test_a_head_in_one_piece_is_bounded_too(live_url: str):
     with line_to(live_url) as line:
         line.sendall(FULL[:-2] + b"Connection: close\r\nX-Line: " + b"a" * 60_000 + b"\r\n\r\n")
         assert rest(line).startswith(b"HTTP/1.1 200 ")
+
+
+BODY = b"POST /v3/hooks/notion HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+        (b"GET /health HTTP/1.1\r\nX-Line : a\r\n\r\n", 400),
+        (FULL[:-2] + b"X-Line: " + b"a" * _wire.HEAD + b"\r\n\r\n", 431),
+        (BODY + b"chunked\r\n\r\nzz\r\n", 400),
+        (BODY + b"chunked\r\n\r\n2\r\n{}\r\nzz\r\n", 400),
+        (BODY + b"xchunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+    ],
+    ids=["garbage", "name", "large", "chunk", "second chunk", "encoding"],
+)
+def test_what_is_no_request_is_refused_as_others_are(live_url: str, sent: bytes, status: int):
+    with line_to(live_url) as line:
+        line.sendall(sent)
+        head, _, body = rest(line).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"content-type: application/json" in head
+    assert json.loads(body).keys() == {"error", "details"}
+
+
+def test_a_refusal_is_not_taken_for_the_answer_to_what_came_before(live_url: str):
+    with line_to(live_url) as line:
+        line.sendall(FULL + BODY + b"chunked\r\n\r\nzz\r\n")
+
+        assert b"HTTP/1.1 400 " not in rest(line).partition(b"HTTP/1.1 200 ")[0]
 
 
 def unread(url: str, path: str, *, head: bytes = b"", room: int = 4096) -> socket.socket:
