@@ -43,7 +43,7 @@ class Objects:
         self._read: set[str] = set()
 
     def told(self, address: str) -> InnerFile:
-        """Nothing of what is no file of its own."""
+        """Of nothing else than files within it."""
         part = posixpath.normpath(posixpath.join(unquote(address), "content.xml"))
         if not address or part in self._read or part not in self._package.names:
             return _NOTHING
