@@ -29,6 +29,12 @@ _SIGNS = str.maketrans(
 )
 _SPACES = re.compile(r"\s+")
 _LOOSE = re.compile(r" (?=[\s_^,.;])|(?<=[{(\[]) ")
+_SCRIPT = r"(?:[^{}]|\{[^{}]*\})"
+_RAISED, _LOWERED = (
+    re.compile(rf"{re.escape(one)}{_SCRIPT}(?:{re.escape(other)}{_SCRIPT})?\Z")
+    for one, other in (("^", "_"), ("_", "^"))
+)
+"""what has such a script already"""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _KEPT = {ord(sign): 0x10FE00 + ord(sign) for sign in string.punctuation + " "}
 _PLAIN = {kept: sign for sign, kept in _KEPT.items()}
@@ -169,7 +175,8 @@ def _root(base: str, degree: str = "") -> str:
 
 
 def _scripts(base: str, below: str, above: str = "") -> str:
-    base = base if base.strip() else "{}"
+    is_twice = (above and _RAISED.search(base)) or (below and _LOWERED.search(base))
+    base = f"{{{base.strip()}}}" if is_twice or not base.strip() else base
     below = f"_{_group(below)}" if below.strip() else ""
     above = f"^{_group(above)}" if above.strip() else ""
     return base + below + above

@@ -100,6 +100,9 @@ def test_a_formula_on_a_sheet_of_an_ods_is_read(read):
         "</mtr></mtable>": r"\begin{matrix}1 & 2 \\ 3\end{matrix}",
         "<msubsup><mi>x</mi><mn>1</mn><mrow><mn>2</mn><mi>y</mi></mrow></msubsup>": "x_1^{2y}",
         "<msup><mi></mi><mn>2</mn></msup>": "{}^2",
+        "<msup><msup><mi>x</mi><mn>2</mn></msup><mn>3</mn></msup>": "{x^2}^3",
+        "<msup><msub><mi>x</mi><mn>1</mn></msub><mn>2</mn></msup>": "x_1^2",
+        "<msup><msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup><mn>3</mn></msup>": "{x_1^2}^3",
         "<mover><mi>x</mi><mo>^</mo></mover><mover><mi>v</mi><mo>→</mo></mover>": (
             r"\hat{x}\vec{v}"
         ),
