@@ -125,7 +125,7 @@ def _connection(one: Mapping[str, Any], runs: list[RunAnswer]) -> ConnectionAnsw
         tags=one["containerTags"],
         account=one.get("email"),
         error=one["error"],
-        last_synced_at=one["lastSyncedAt"],
+        last_synced_at=one.get("lastSyncedAt"),
         next_sync_at=one["nextSyncAt"],
         runs=runs,
     )
@@ -135,7 +135,7 @@ def _run(run: Mapping[str, Any]) -> RunAnswer:
     return RunAnswer(
         status=run["status"],
         started_at=run["startedAt"],
-        completed_at=run["completedAt"],
+        completed_at=run.get("completedAt"),
         added=run["added"],
         changed=run["changed"],
         unchanged=run["unchanged"],

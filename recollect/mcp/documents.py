@@ -101,12 +101,12 @@ def _found(hit: Mapping[str, Any], passages: int) -> FoundDocument:
     return FoundDocument(
         id=hit["documentId"],
         uri=uri_of(hit["documentId"]),
-        url=hit["url"] or uri_of(hit["documentId"]),
+        url=hit.get("url") or uri_of(hit["documentId"]),
         title=hit["title"],
         type=hit["type"],
         score=hit["score"],
         source=_source(hit),
-        metadata=hit["metadata"],
+        metadata=hit.get("metadata"),
         passages=[
             Passage(
                 text=chunk["content"],
@@ -205,7 +205,7 @@ class DocumentAnswer(ToolAnswer):
 
 async def get(session: Session, wanted: OneDocument) -> DocumentAnswer:
     document = await _document(session, wanted.id)
-    text = document["content"] or ""
+    text = document.get("content") or ""
     return DocumentAnswer(
         id=document["id"],
         uri=uri_of(document["id"]),
@@ -214,7 +214,7 @@ async def get(session: Session, wanted: OneDocument) -> DocumentAnswer:
         status=_status(document),
         source=_source(document),
         tags=document["containerTags"],
-        metadata=document["metadata"],
+        metadata=document.get("metadata"),
         created_at=document["createdAt"],
         updated_at=document["updatedAt"],
         error=document.get("errorMessage"),
@@ -242,13 +242,13 @@ class FetchedDocument(ToolAnswer):
 
 async def fetch(session: Session, wanted: WantedDocument) -> FetchedDocument:
     document = await _document(session, wanted.id)
-    uri, text = uri_of(document["id"]), document["content"] or ""
+    uri, text = uri_of(document["id"]), document.get("content") or ""
     return FetchedDocument(
         id=document["id"],
         title=document["title"] or _source(document) or document["id"],
         text=text[:LONGEST],
-        url=document["url"] or uri,
-        metadata=document["metadata"],
+        url=document.get("url") or uri,
+        metadata=document.get("metadata"),
         note=_missing(document, text),
     )
 
@@ -366,7 +366,7 @@ async def resources(session: Session, page: int) -> Resources:
 
 async def text_of(session: Session, quoted: str) -> str:
     """The whole text of the document whose URI ends so."""
-    return (await session.api.send("GET", _path(unquote(quoted))))["content"] or ""
+    return (await session.api.send("GET", _path(unquote(quoted)))).get("content") or ""
 
 
 async def _document(session: Session, id: str, *, wait: float = 0) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def _path(id: str) -> str:
 
 
 def _source(document: Mapping[str, Any]) -> str | None:
-    return document["url"] or document["filepath"] or document["customId"]
+    return document.get("url") or document["filepath"] or document["customId"]
 
 
 def _status(document: Mapping[str, Any]) -> DocumentStatus:

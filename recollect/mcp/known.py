@@ -38,8 +38,8 @@ async def list_tags(session: Session, wanted: SomeTags) -> TagPage:
         tags=[
             TagAnswer(
                 tag=one["containerTag"],
-                name=one["name"],
-                about=one["entityContext"],
+                name=one.get("name"),
+                about=one.get("entityContext"),
                 documents=one["documentCount"],
             )
             for one in answer["containerTags"]
