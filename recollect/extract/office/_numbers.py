@@ -19,6 +19,8 @@ _PLAIN = re.compile(r"%[1-9][.)]?")
 """what xberg writes by itself"""
 _ENDS = frozenset({"p", "pPr", "numPr", "pStyle"})
 _SAYING = frozenset({"pStyle", "outlineLvl", "numId", "ilvl", "del"})
+_BEGIN, _STYLE_END = b"<w:style ", b"</w:style>"
+_STYLE_ID = re.compile(rb'\bw:styleId="([^"&]*)"')
 _LONGEST = 100
 """characters of a level's text"""
 _LAST_LEVEL = 8
@@ -101,9 +103,28 @@ def numbered(source: bytes, styles: bytes | None, lists: bytes | None) -> bytes:
 
 
 class _Styles:
+    """Each is read when it is asked for: a usual file has hundreds, and uses few."""
+
     def __init__(self, source: bytes | None) -> None:
         self.of: dict[str, _Style] = {}
         self.default = ""
+        self._unread: dict[str, bytes] = {}
+        if source is None:
+            return
+        for block in source.split(_BEGIN)[1:]:
+            end = block.find(_STYLE_END) + len(_STYLE_END)
+            tag = block[: block.find(b">")]
+            id = _STYLE_ID.search(tag)
+            if id is None or end < len(tag):  # it is written in another way
+                self._unread.clear()
+                break
+            self._unread[id[1].decode()] = _BEGIN + block[:end]
+            if b"w:default=" in tag:
+                self._read(_BEGIN + block[:end])
+        if not self._unread:
+            self._read(source)
+
+    def _read(self, source: bytes) -> None:
         style = _Style()
 
         def start(tag: str, values: Mapping[str, str]) -> None:
@@ -127,13 +148,17 @@ class _Styles:
                 case _:
                     pass
 
-        if source is not None:
-            _xml.parse([source], start)
+        _xml.parse([source], start)
+
+    def _knows(self, id: str) -> bool:
+        if id in self._unread:
+            self._read(self._unread.pop(id))
+        return id in self.of
 
     def chain(self, id: str) -> list[tuple[str, _Style]]:
         """A style and those that it is based on."""
         found: dict[str, _Style] = {}
-        while id in self.of and id not in found and len(found) < _DEEPEST:
+        while self._knows(id) and id not in found and len(found) < _DEEPEST:
             found[id] = self.of[id]
             id = found[id].based_on
         return list(found.items())

@@ -4,6 +4,7 @@ import codecs
 import re
 import string
 import unicodedata
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from recollect.errors import Permanent
@@ -101,7 +102,8 @@ def _plain(data: bytes) -> bytes:
         return written
 
     data = _rtf_signs.told(_OPTIONAL.sub(_of_group, _TWICE.sub(b"", data)))
-    data = _CHARACTER.sub(_composed, data)
+    if composed := _composed(set(_CHARACTER.findall(data))):
+        data = _CHARACTER.sub(lambda one: composed.get(one[1], one[0]), data)
     data = _powers.in_rtf(data)
     known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))
 
@@ -123,11 +125,15 @@ def _of_group(mark: re.Match[bytes]) -> bytes:
     return b"" if mark[0] == b"\\*" else mark[0]
 
 
-def _composed(character: re.Match[bytes]) -> bytes:
-    """In NFC, where that is one character: as for `_xml.composed`."""
-    number = int(character[1])
-    other = unicodedata.normalize("NFC", chr(number)) if number < 0xD800 else ""
-    return b"\\u%d" % ord(other) if len(other) == 1 else character[0]
+def _composed(numbers: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Those characters that are another one in NFC, as for `_xml.composed`."""
+    found: dict[bytes, bytes] = {}
+    for number in numbers:
+        character = chr(int(number))
+        other = unicodedata.normalize("NFC", character)
+        if character < "\ud800" and other != character and len(other) == 1:
+            found[number] = b"\\u%d" % ord(other)
+    return found
 
 
 def _outlined(data: bytes) -> bytes:
