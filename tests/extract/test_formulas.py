@@ -118,6 +118,17 @@ def test_a_formula_on_a_sheet_of_an_ods_is_read(read):
         "<mo>∫<!-- ∫ --></mo><!-- > --><mi>x</mi>": "∫x",
         "<mstyle><mi>x</mi></mstyle> or <menclose><mi>y</mi></menclose>": "x or y",
         "<mfrac><mn>1</mn></mfrac>": r"\frac{1}{}",
+        # KaTeX has parts in its operators.
+        "<mi>a</mi><mo><mrow><mi>m</mi><mi>o</mi><mi>d</mi></mrow></mo><mi>b</mi>": "amodb",
+        "<mo><mover><mo><mo>=</mo></mo><mo>?</mo></mover></mo>": "=^?",
+        "<mtext>if <b>all</b> of <i>it</i></mtext>": r"\text{if all of it}",
+        "<mi>x</mi><mtext> and </mtext><mi>y</mi>": r"x\text{ and }y",
+        "<munder><mi>x</mi><mo>‾</mo></munder><mover><mi>y</mi><mo>´</mo></mover>": (
+            r"\underline{x}\acute{y}"
+        ),
+        "<msub><msub><mi>x</mi><msub><mi>a</mi><msub><mi>b</mi><mi>c</mi></msub></msub></msub>"
+        "<mn>2</mn></msub>": "{x_{a_{b_c}}}_2",
+        "<msup><mrow><mo>{</mo><mi>x</mi><mo>}</mo></mrow><mn>2</mn></msup>": r"\{x\}^2",
         "<msup/><msqrt/><mtable/><mmultiscripts/><mfenced/>": (
             r"{}\sqrt{}\begin{matrix}\end{matrix}{}()"
         ),
@@ -198,6 +209,17 @@ MATHJAX_3 = (
     '<mjx-container><mjx-math aria-hidden="true"><mjx-mi>x</mjx-mi></mjx-math>'
     f"<mjx-assistive-mml>{MATHML}</mjx-assistive-mml></mjx-container>"
 )
+MATHJAX_4 = (
+    '<mjx-container display="{}"><mjx-math data-latex="x^{{2}}" aria-hidden="true"><mjx-msup '
+    'data-latex="x^{{2}}"><mjx-c>𝑥</mjx-c></mjx-msup></mjx-math></mjx-container>'
+)
+DRAWN = {
+    r'<img class="latex" src="https://s0.wp.com/latex.php?latex=x_1" alt="x_1">': "$x_1$",
+    r'<img class="math" src="_images/math/5.png" alt="\alpha_{1}">': r"$\alpha_{1}$",
+    r'<img class="formulaInl" src="form_0.png" alt="$x_1$">': "$x_1$",
+    r'<img class="formulaDsp" src="form_1.png" alt="\[ \int_0^1 \]">': r"$$\int_0^1$$",
+    r'<img src="https://latex.codecogs.com/svg.image?x_2" alt="x_2">': "$x_2$",
+}
 MATHJAX_2 = (
     '<span class="MathJax_Preview">drawn</span><span class="MathJax"><nobr aria-hidden="true">'
     f"drawn</nobr><span>{MATHML}</span></span>"
@@ -212,9 +234,19 @@ MATHJAX_2 = (
         (WIKIPEDIA.format("display"), "$$x^{2}*y^{2}*z$$"),
         (KATEX, f"${LATEX}$"),
         (MATHJAX_3, f"${LATEX}$"),
+        (MATHJAX_4.format("false"), "$x^{2}$"),
+        (MATHJAX_4.format("true"), "$$x^{2}$$"),
+        *DRAWN.items(),
         (MATHJAX_2, f"${LATEX}$"),
         (MATHJAX_2.replace("tex", "tex; mode=display"), f"$${LATEX}$$"),
         (f'<span style="display: none">{MATHML}</span>', ""),
+        (MATHML.replace("<math", '<math style="display: none"'), ""),
+        ("<math><mi>x</mi><mi hidden>Buy now</mi></math>", "$x$"),
+        ('<math><mi>x</mi><mstyle mathcolor="white"><mtext>Buy now</mtext></mstyle></math>', "$x$"),
+        (
+            '<math><mtext mathcolor="white" mathbackground="#000">all seen</mtext></math>',
+            r"$\text{all seen}$",
+        ),
         (MATHML.replace("<math", '<math display="block"'), f"$${LATEX}$$"),
     ],
 )
@@ -273,3 +305,22 @@ def test_equations_that_never_end_take_no_longer():
     source = b"<w:p><!--" + b"<m:oMath> <m:oMathPara> " * 100_000 + b"--></w:p>"
 
     assert _equations.in_word(source) == source
+
+
+def test_pages_of_latexml_keep_their_numbers(read):
+    tag = '<span class="ltx_tag ltx_tag_{}">{}</span>'.format
+    note = f'<span class="ltx_note"><sup>1</sup>{tag("note", "1")}Noted</span>'
+    page = (
+        f"<main><h2>{tag('section', '4 ')}Roots</h2><p>{ARTICLE}</p><h6>{tag('theorem', 'Lemma 7')}"
+        f"</h6><p>By <span class='ltx_ref_tag'>3</span> so {note}</p><table><tr><td>{MATHML}</td>"
+        f"<td>{tag('equation', '(3)')}</td></tr></table></main>"
+    )
+
+    text = read(page, "a.html", url="https://a.test/").text
+
+    assert text.startswith("## 4 Roots")
+    assert text.partition(ARTICLE)[2].split("\n\n")[1:] == [
+        "###### Lemma 7",
+        "By 3 so 1Noted",
+        f"| ${LATEX}$ | (3) |\n| --- | --- |",
+    ]

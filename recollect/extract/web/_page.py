@@ -155,8 +155,9 @@ def _read_whole(source: str, besides: str = "") -> Whole:
     refuse_hostile(source)
     page = LexborHTMLParser(source)
     title = _title(page)
-    _math.mark(page)
+    _math.mark_drawn(page)
     hidden = remove(_hidden.find(page).nodes)
+    _math.mark(page)
     _lists.mark(page)
     _drop_styles(page)
     remove(page.css(f"{_MACHINERY}, {besides}" if besides else _MACHINERY))
@@ -214,9 +215,10 @@ def _as_sent(address: str, encoding: str) -> str:
 
 def _clean(page: LexborHTMLParser) -> _Cleaned:
     whole = length(page.body) if page.css_first("form") else 0
-    _math.mark(page)
+    _math.mark_drawn(page)
     found = _hidden.find(page)
     hidden = remove(found.nodes)
+    _math.mark(page)
     _lists.mark(page)
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
