@@ -241,6 +241,9 @@ MATHJAX_2 = (
         (MATHJAX_2.replace("tex", "tex; mode=display"), f"$${LATEX}$$"),
         (f'<span style="display: none">{MATHML}</span>', ""),
         (MATHML.replace("<math", '<math style="display: none"'), ""),
+        (MATHJAX_4.format('" style="display: none'), ""),
+        (WIKIPEDIA.format('inline" style="display: none'), ""),
+        ('<img class="math" style="display: none" alt="Buy now">', ""),
         ("<math><mi>x</mi><mi hidden>Buy now</mi></math>", "$x$"),
         ('<math><mi>x</mi><mstyle mathcolor="white"><mtext>Buy now</mtext></mstyle></math>', "$x$"),
         (

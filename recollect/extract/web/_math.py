@@ -44,7 +44,8 @@ def mark_drawn(page: LexborHTMLParser) -> None:
             tex = (image.attributes.get("alt") or "").strip()
             styled = _STYLE.fullmatch(tex)
             block = "display" in (image.attributes.get("class") or "")
-            _put(page, around, _formulas.quoted(styled[1] if styled else tex, block=block))
+            remove(around.css("math"))
+            _put(page, image, _formulas.quoted(styled[1] if styled else tex, block=block))
     for image in page.css(_PICTURES):
         tex = (image.attributes.get("alt") or "").strip()
         found = _DELIMITED.fullmatch(tex)
@@ -71,10 +72,13 @@ def mark(page: LexborHTMLParser) -> None:
 
 
 def _put(page: LexborHTMLParser, node: LexborNode, formula: str) -> None:
+    style = node.attributes.get("style")
     text = _formulas.kept(formula)
-    if formula.startswith("$$"):
-        line = page.create_node("div")
+    if style or formula.startswith("$$"):
+        line = page.create_node("div" if formula.startswith("$$") else "span")
         line.insert_child(text)
+        if style:
+            line.attrs["style"] = style
         node.replace_with(line)
     else:
         node.replace_with(text)
