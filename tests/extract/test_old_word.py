@@ -337,6 +337,16 @@ def test_an_rtf_is_read_in_the_code_page_of_its_program_or_font(read, data, text
     assert read(data).text == text
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_of_an_rtf_end_anywhere(read, end):
+    written = (
+        "{/rtf1/ansi/ansicpg1251{/fonttbl{/f0 Arial;}{/f1/fcharset128 MS Mincho;}}/uc1/u1055|/'cf"
+        "/u1080|/'e8/u8211|-|/u-10240|/'3f|/u-8398|/'3f {/f1/uc2/u12293|/'81|/'58/'92|/'57}|/par b}"
+    ).replace("/", "\\")
+
+    assert read(written.replace("|", end), "a.rtf").text == "Пи–𐌲 々淡\n\nb"
+
+
 def test_the_title_of_an_rtf_in_numbers_is_read(read):
     written = rb"{\rtf1\ansi{\info{\title \u26085\'93 \u-10180?\u-8398? A}} x\par}"
 

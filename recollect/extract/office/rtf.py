@@ -37,6 +37,8 @@ _WORDS = {
 """What xberg does not know, in words that it does. It takes headers and footers for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
+_WRAPPED = re.compile(rb"(\\u-?\d{1,6})[\r\n]++|(?<!\\)[\r\n]++(?=\\)")
+"""the end of a line, which may part a character from its bytes; it says nothing"""
 _TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
 """a cell within a cell once more, for readers that do not know such"""
 _PAIR = re.compile(
@@ -101,6 +103,7 @@ def _plain(data: bytes) -> bytes:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
+    data = _WRAPPED.sub(lambda end: b"%s " % end[1] if end[1] else b"", data)
     data = _rtf_signs.told(_OPTIONAL.sub(_of_group, _TWICE.sub(b"", data)))
     if composed := _composed(set(_CHARACTER.findall(data))):
         data = _CHARACTER.sub(lambda one: composed.get(one[1], one[0]), data)
