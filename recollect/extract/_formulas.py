@@ -146,13 +146,17 @@ def _row(elements: Iterable[Element]) -> str:
     for element in elements:
         part = _written(element)
         # Names of more than one letter stand apart, `a sin x`, and so do scripts: `x^2 y`.
-        is_name = element.name == "mi" and len(part) > 1 and part.isalpha()
+        is_name = len(part) > 1 and part.isalpha() and _is_upright(element)
         is_parted = is_name or was_name or text[-2:-1] in ("_", "^")
         if is_parted and text[-1:].isalnum() and part[:1].isalnum():
             text += " "
         text += part
         was_name = is_name or (was_name and not part)
     return text
+
+
+def _is_upright(element: Element) -> bool:
+    return element.name in ("mi", "mo") or element.value("rPr", "sty", "i") == "p"
 
 
 def _signs(text: str) -> str:
