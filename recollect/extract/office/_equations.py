@@ -3,6 +3,7 @@ square root."""
 
 import posixpath
 import re
+from urllib.parse import unquote
 
 from recollect.errors import Permanent
 from recollect.extract import _formulas, _xml, _zip
@@ -48,7 +49,7 @@ def in_odt(source: bytes, package: _zip.Package) -> bytes:
 
 def _of_object(package: _zip.Package, address: str, *, block: bool) -> str:
     """What an object of an OpenDocument says; nothing if it is another thing, or damaged."""
-    part = posixpath.normpath(posixpath.join(address, "content.xml"))
+    part = posixpath.normpath(posixpath.join(unquote(address), "content.xml"))
     source = package.read(part) if part in package.names else b""
     return latex(source, block=block) if is_formula(source) else ""
 

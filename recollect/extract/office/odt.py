@@ -47,7 +47,8 @@ _MOST_SPACES = 100
 
 
 def extract(blob: Blob) -> Extracted:
-    package = _odf.open_package(blob.data)
+    data = _odf.packed(blob.data)
+    package = _odf.open_package(data)
     source = package.read(_CONTENT)
     styles = package.read(_STYLES) if _STYLES in package.names else None
     parts = [part for part in (styles, source) if part is not None]
@@ -61,7 +62,7 @@ def extract(blob: Blob) -> Extracted:
         shown = _office.said_once(shown, _LABEL, b"</text:")
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
     if shown is source and not hiding and not any(need in source for need in _NEEDS):
-        return _office.read(blob.data, _zip.ODT)
+        return _office.read(data, _zip.ODT)
     rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
     plain = rewriting.whole()
     out = io.BytesIO()
