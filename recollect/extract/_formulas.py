@@ -42,8 +42,12 @@ _KEPT = {ord(sign): 0x10FE00 + ord(sign) for sign in string.punctuation + " "}
 _PLAIN = {kept: sign for sign, kept in _KEPT.items()}
 _IS_KEPT = re.compile("[\U0010fe20-\U0010fe7e]")
 _ON = ("", "1", "on", "true")
+_OFF = ("0", "off", "false")
 _TOKENS = frozenset({"mi", "mn", "mo", "mtext", "ms", "t"})
-_UNSEEN = frozenset({"annotation", "annotation-xml", "mphantom", "mprescripts", "none", "phant"})
+_UNSEEN = frozenset(
+    {"annotation", "annotation-xml", "mphantom", "mprescripts", "none", "del", "moveFrom"}
+)
+"""the last two of Word, for what was taken out"""
 
 
 @dataclass(slots=True)
@@ -344,6 +348,7 @@ _WRITERS: Mapping[str, Callable[[Element], str]] = {
     "sPre": lambda of: (
         f"{_scripts('{}', _written(of.of('sub')), _written(of.of('sup')))} {_written(of.of('e'))}"
     ),
+    "phant": lambda of: "" if of.value("phantPr", "show", "1") in _OFF else _row(of.children),
     "nary": _nary,
     "d": _delimited,
     "acc": _marked,

@@ -37,7 +37,7 @@ _WORDS = {
 """What xberg does not know, in words that it does. It takes headers and footers for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
-_WRAPPED = re.compile(rb"(\\u-?\d{1,6})[\r\n]++|(?<!\\)[\r\n]++(?=\\)")
+_WRAPPED = re.compile(rb"(\\u-?\d{1,6})[\r\n]++|(?<![\\\r\n])[\r\n]++(?=\\)")
 """the end of a line, which may part a character from its bytes; it says nothing"""
 _TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
 """a cell within a cell once more, for readers that do not know such"""
