@@ -173,6 +173,12 @@ def test_a_name_of_a_sheet_with_a_nul_harms_nothing(read):
     assert extracted.places[0].at == {"sheet": "ST"}
 
 
+def test_a_formula_that_an_odt_shows_many_times_is_told_once(read):
+    body = f"<text:p>Of {frame(2) * 1_000} all</text:p>"
+
+    assert read(having(office.odf("text", body)), "a.odt").text == "Of $a=2$ all"
+
+
 def flat(data: bytes, *, header: str = "") -> bytes:
     """The same in one file of XML, indented as LibreOffice does; `header` is told on each page."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
