@@ -47,9 +47,11 @@ def _odp(formula: str) -> bytes:
     return _with_object(office.odf("presentation", slide), formula)
 
 
+PREFIXED = re.sub("(</?)", r"\1m:", MATHML).replace("xmlns", "xmlns:m")
 FILES = {
     "a.html": lambda: f"<html><body><p>{ARTICLE}</p><p>Of {MATHML} all</p></body></html>".encode(),
     "a.epub": lambda: office.epub({"a.xhtml": f"<p>Of {MATHML} all</p>"}),
+    "prefixed.epub": lambda: office.epub({"a.xhtml": f"<p>Of {PREFIXED} all</p>"}),
     "a.eml": lambda: office.eml(
         lambda mail: mail.set_content(f"<p>Of {MATHML} all</p>", subtype="html")
     ),
