@@ -36,6 +36,13 @@ IN_PPTX = (
 )
 
 
+IN_RTF = (
+    r"{\mmath{\*\moMath{\mr\mscr0\msty2 x=}{\mf{\mfPr{\mctrlPr\i }}{\mnum{\mr\u8722?b\'b1}{\mrad"
+    r"{\mradPr{\mdegHide on}}{\mdeg}{\me{\msSup{\me{\mr b}}{\msup{\mr 2}}}}}}{\mden{\mr 2a}}}}"
+    r"{\mmathPict{\pict\pngblip 89504e47}{\mr b}}}"
+)
+
+
 def _with_object(packed: bytes, formula: str) -> bytes:
     with zipfile.ZipFile(io.BytesIO(packed)) as parts:
         content = {name: parts.read(name) for name in parts.namelist()}
@@ -58,6 +65,7 @@ FILES = {
     "a.docx": lambda: office.docx(
         f"<w:p><w:r><w:t>Of </w:t></w:r>{OMML}<w:r><w:t> all</w:t></w:r></w:p>"
     ),
+    "a.rtf": lambda: f"{{\\rtf1\\ansi Of {IN_RTF} all}}".encode(),
     "a.odt": lambda: _with_object(office.odf("text", f"<text:p>Of {IN_ODT} all</text:p>"), MATHML),
     "a.pptx": lambda: office.pptx([("Roots", [])], extra=IN_PPTX),
 }
@@ -66,6 +74,24 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_formula_is_the_same_in_every_kind(read, name):
     assert f"Of ${LATEX}$ all" in read(FILES[name](), name).text
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    {
+        r"\moMathPara{\moMathParaPr\mJc1}{\*\moMath\i{\mf{\mnum\i\u-10187?\u-9138?}{\mden b}}}": (
+            "$$\\frac{\U0001d44e}{b}$$"
+        ),
+        r"\moMath{\md{\mdPr{\mbegChr \{}{\mendChr \}}}{\me{\mr x_1}}}": r"$\{x\_1\}$",
+        r"\moMath{\mr\mnor if so }{\mr x}{\mr\msty0 sin}{\mr y}": r"$\text{if so }x sin y$",
+        r"\moMath{\mnary{\mnaryPr{\mchr \u8721?}}{\msub i}{\me{\uc0\mr\u945 x}}}": "$∑_i αx$",
+        r"\moMath": "",
+    }.items(),
+)
+def test_equations_of_an_rtf_become_latex(read, written, text):
+    found = read(f"{{\\rtf1 Of {{\\mmath{{\\*{written}}}}} all}}", "a.rtf").text
+
+    assert found.split() == f"Of {text} all".split()
 
 
 def test_a_formula_on_a_slide_of_an_odp_is_read(read):

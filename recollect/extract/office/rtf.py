@@ -9,7 +9,14 @@ from urllib.parse import quote
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
-from recollect.extract.office import _code_pages, _office, _powers, _rtf_labels, _rtf_signs
+from recollect.extract.office import (
+    _code_pages,
+    _office,
+    _powers,
+    _rtf_equations,
+    _rtf_labels,
+    _rtf_signs,
+)
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
@@ -64,7 +71,7 @@ _ADDRESS = re.compile(
     rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*")++)'
 )
 _ARGUMENT = re.compile(rb'(?:\\\\([a-z])\s*)?"([^"]*)"')
-_HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,6}[ ]?)")
+_HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,7}[ ]?)")
 _ASCII = string.printable
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
@@ -108,7 +115,8 @@ def _plain(data: bytes) -> bytes:
     if composed := _composed(set(_CHARACTER.findall(data))):
         data = _CHARACTER.sub(lambda one: composed.get(one[1], one[0]), data)
     data = _powers.in_rtf(data)
-    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))
+    known = _rtf_equations.in_rtf(_code_pages.in_unicode(data))
+    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", known)))
 
     def addressed(link: re.Match[bytes]) -> bytes:
         """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""
