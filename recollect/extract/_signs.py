@@ -14,6 +14,7 @@ _BY_HTML, _BY_XBERG = (
         r"[!\"$-'*-,./:-<>-@\[-`{}~]",
     )
 )
+_MARKS = ("*", "__", "==", "~~")
 _FENCE = re.compile(r"[ >]*(`{3,})(.*)")
 _GLUED = re.compile(
     r"(?:\*(?<=[^\s*]\*)\*{0,5}|__(?<=[^\s_]__)|==(?<=[^\s=]==)|~~(?<=[^\s~]~~))[-'\u2019]?[^\W_]"
@@ -46,7 +47,7 @@ def plain(text: str, *, by_xberg: bool = False) -> str:
     """Without the backslashes that a converter put before signs, as in `p \\< 0.05`, but for those
     of a `#` that would begin a heading, of a `|`, which ends a cell, and those in code. Nor does
     emphasis part a word: `**R**etrieval` would be found by neither part."""
-    if _GLUED.search(text):
+    if any(mark in text for mark in _MARKS) and _GLUED.search(text):
         text = "\n".join(_whole(text.split("\n")))
     if "\\" not in text:
         return text

@@ -342,3 +342,40 @@ def test_styles_based_on_thousands_of_others_take_no_time(read):
     }
 
     assert read(office.docx(numbered * 3_000, parts), "a.docx").text.count("x") == 3_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("", ""), ('w:styleId="', 'w:x="" w:styleId="'), ("<w:style ", "<w:style\n")]
+)
+def test_a_style_among_hundreds_says_what_those_say_that_it_is_based_on(read, old, new):
+    """As Word writes them, and as others do."""
+    base = '<w:basedOn w:val="{}"/>'
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{id}"><w:name w:val="{id}"/>{said}</w:style>\n'
+        for id, said in {
+            "Normal": "",
+            **{f"Unused{at}": base.format("Head") for at in range(300)},
+            "Deep": base.format("Mid"),
+            "Mid": base.format("Head"),
+            "Head": "<w:pPr><w:numPr><w:numId w:val='1'/></w:numPr></w:pPr>",
+            "Hiding": "<w:rPr><w:vanish/></w:rPr>",
+            "Hidden": base.format("Hiding"),
+        }.items()
+    )
+    level = '<w:lvl w:ilvl="0"><w:start w:val="1"/><w:lvlText w:val="Article %1"/></w:lvl>'
+    parts = {
+        "styles.xml": ("styles", f"<w:styles>{styles.replace(old, new)}</w:styles>"),
+        "numbering.xml": (
+            "numbering",
+            f'<w:numbering><w:abstractNum w:abstractNumId="0">{level}</w:abstractNum>'
+            '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num></w:numbering>',
+        ),
+    }
+    body = "".join(
+        f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{style}</w:t></w:r></w:p>'
+        for style in ("Deep", "Hidden", "Deep", "Normal")
+    )
+
+    text = read(office.docx(body, parts), "a.docx").text
+
+    assert text.split("\n\n") == ["Article 1 Deep", "Article 2 Deep", "Normal"]

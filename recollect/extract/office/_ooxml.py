@@ -61,7 +61,12 @@ def main_part(package: Package) -> str:
 
 def related(package: Package, part: str, kind: str) -> str | None:
     """The first part that `part` calls its `kind`, if it exists."""
-    for relation in relations(package, part).values():
+    return first(package, relations(package, part), kind)
+
+
+def first(package: Package, relations: Mapping[str, PartRelation], kind: str) -> str | None:
+    """The first part of a kind in these relations, if it exists."""
+    for relation in relations.values():
         if relation.kind == kind and relation.target in package.names:
             return relation.target
     return None
