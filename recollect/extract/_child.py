@@ -22,8 +22,9 @@ from typing import NoReturn, cast
 import msgspec
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
+from recollect.extract import _ole, _zip
 from recollect.extract._places import Places
+from recollect.extract._registry import HEAD
 from recollect.extract._text import NO_TEXT, clean_line, clean_placed, count_smuggled
 from recollect.extract._wire import (
     Birth,
@@ -237,8 +238,7 @@ def work(
     """
     blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
     try:
-        is_archive = job.extractor in kinds and kinds[job.extractor].is_archive
-        if is_archive and (document := _zip.document(data)):
+        if job.extractor in kinds and (document := _document(kinds[job.extractor], data)):
             return ReadReply(document=document)
         match job.task:
             case Task.READ:
@@ -257,6 +257,16 @@ def work(
         return ReadReply(code="extraction_memory")
     except RecursionError:
         return ReadReply(code="unreadable_content", message="it is nested too deeply")
+
+
+def _document(kind: Kind, data: bytes) -> str | None:
+    """The media type of the document that a container is, where its first bytes did not tell."""
+    if kind.is_archive:
+        return _zip.document(data)
+    if not _ole.is_ole(data) or kind.sniff(data[:HEAD]) is not None:
+        return None
+    found = _ole.document(data)
+    return None if found in kind.types else found
 
 
 def _read_kind(job: ReadJob, blob: Blob, kind: Kind, text_bytes: int) -> ReadReply:

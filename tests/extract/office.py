@@ -325,8 +325,13 @@ def ole(streams: Mapping[str, bytes]) -> bytes:
     )
 
 
-def ppt(slides: Sequence[tuple[str, Sequence[str]]], *, password: bool = False) -> bytes:
-    """A PowerPoint 97 file: slides of a title and bullets (MS-PPT 2.5)."""
+def ppt(
+    slides: Sequence[tuple[str, Sequence[str]]],
+    *,
+    password: bool = False,
+    others: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """A PowerPoint 97 file: slides of a title and bullets (MS-PPT 2.5); with `others`, streams."""
 
     def record(kind: int, body: bytes, version: int = 0xF) -> bytes:
         return struct.pack("<HHI", version, kind, len(body)) + body
@@ -342,7 +347,7 @@ def ppt(slides: Sequence[tuple[str, Sequence[str]]], *, password: bool = False) 
         document += record(1006, record(1007, bytes(24), 2) + drawing)
     token = 0xF3D1C4DF if password else 0xE391C05F
     user = record(0xFF6, struct.pack("<II", 20, token) + bytes(12), 0)
-    return ole({"PowerPoint Document": document, "Current User": user})
+    return ole({"PowerPoint Document": document, "Current User": user, **(others or {})})
 
 
 def msg(subject: str, body: str, **fields: str) -> bytes:

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Mapping
 
 from recollect.errors import Permanent
-from recollect.extract import _magic, _ole, _xml, _zip
+from recollect.extract import _magic, _xml, _zip
 from recollect.extract._text import decode
 from recollect.extract.office import (
     _drawn,
@@ -57,16 +57,11 @@ def extract(blob: Blob) -> Extracted:
 
 
 def _read(blob: Blob, depth: int) -> Extracted:
-    if _ole.is_ole(blob.data):
-        _ole.refuse_encrypted(blob.data)
-        raise Permanent("it is an old DOC file, not DOCX", code="unsupported_kind")
-    data = blob.data
-    package = _zip.Package(data)
+    package = _ooxml.open_package(blob.data)
     shown = _veiled.unveil(package)
     if not _USUAL.search(shown.sources.get(shown.main, b"")[:_ROOT_BYTES]):
         parts = filter(_is_xml, package.names)
-        data = _packed({name: _prefixed(package.read(name)) for name in parts})
-        package = _zip.Package(data)
+        package = _zip.Package(_packed({name: _prefixed(package.read(name)) for name in parts}))
         shown = _veiled.unveil(package)
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
     read: set[str | None] = set()
