@@ -25,7 +25,13 @@ from recollect.errors import Permanent
 from recollect.extract import _ole, _zip
 from recollect.extract._places import Places
 from recollect.extract._registry import HEAD
-from recollect.extract._text import NO_TEXT, clean_line, clean_placed, count_smuggled
+from recollect.extract._text import (
+    NO_TEXT,
+    clean_line,
+    clean_placed,
+    count_smuggled,
+    without_data,
+)
 from recollect.extract._wire import (
     Birth,
     Listening,
@@ -323,10 +329,11 @@ def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
 def _reply(extracted: Extracted, text_bytes: int) -> ReadReply:
     places = Places.of(extracted.places)
     _keep_encoded(extracted.text)
-    text, starts = clean_placed(extracted.text, places.starts())
-    warnings = [clean_line(warning) for warning in extracted.warnings]
+    read, starts, data = without_data(extracted.text, places.starts())
+    text, starts = clean_placed(read, starts)
+    warnings = [*map(clean_line, extracted.warnings), *data]
     # Cleaning took out what is invisible: a text that came out as it was has nothing of it.
-    if text != extracted.text.strip("\n") and (smuggled := count_smuggled(extracted.text)):
+    if text != read.strip("\n") and (smuggled := count_smuggled(read)):
         warnings.append(f"Text in invisible characters was left out ({smuggled:,} characters).")
     if len(text) * 4 > text_bytes and len(encoded := text.encode()) > text_bytes:
         text = encoded[:text_bytes].decode("utf-8", "ignore")

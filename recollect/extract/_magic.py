@@ -20,6 +20,9 @@ _PAGE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
+_EXCEL_XML = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+<(?:\w+:)?Workbook[\s>]", re.DOTALL
+)
 _INTERPRETER = re.compile(rb"(?:\xef\xbb\xbf)?#![ \t]*+/")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
 _ENVELOPE = re.compile(rb"\d{1,9}[ \t]*\r?\n|From (?=[^\n]*+\n)[^\n]*?\d\d:\d\d[^\n]*+\n")
@@ -86,7 +89,11 @@ def doc(head: bytes) -> bool | None:
 
 
 def xls(head: bytes) -> bool | None:
-    return _ole.sniff(head, "Workbook", "Book")
+    return is_excel_xml(head) or _ole.sniff(head, "Workbook", "Book")
+
+
+def is_excel_xml(head: bytes) -> bool:
+    return bool(_EXCEL_XML.match(head)) and b"urn:schemas-microsoft-com:office:spreadsheet" in head
 
 
 def ppt(head: bytes) -> bool | None:
