@@ -23,6 +23,13 @@ _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _EXCEL_XML = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+<(?:\w+:)?Workbook[\s>]", re.DOTALL
 )
+_OFFICE_XML = re.compile(
+    _EXCEL_XML.pattern.replace(b"Workbook", b"(?:wordDocument|package)"), re.DOTALL
+)
+_OF_OFFICE = (
+    b"http://schemas.microsoft.com/office/word/2003/wordml",
+    b"http://schemas.microsoft.com/office/2006/xmlPackage",
+)
 _INTERPRETER = re.compile(rb"(?:\xef\xbb\xbf)?#![ \t]*+/")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
 _ENVELOPE = re.compile(rb"\d{1,9}[ \t]*\r?\n|From (?=[^\n]*+\n)[^\n]*?\d\d:\d\d[^\n]*+\n")
@@ -109,11 +116,20 @@ def docx(head: bytes) -> bool | None:
         # Word wraps an encrypted DOCX in the container of its old formats. So do the others, and
         # an encrypted file is one like the other.
         return True if _ole.ENCRYPTED in _ole.streams_in(head) else None
+    if is_office_xml(head):
+        return b"ppt/" not in head
     return _zip.sniff(head, _zip.DOCX)
 
 
 def pptx(head: bytes) -> bool | None:
+    if is_office_xml(head):
+        return b"ppt/" in head
     return None if _ole.is_ole(head) else _zip.sniff(head, _zip.PPTX)
+
+
+def is_office_xml(head: bytes) -> bool:
+    """Whether it is a document of Word or PowerPoint in one file of XML."""
+    return bool(_OFFICE_XML.match(head)) and any(space in head for space in _OF_OFFICE)
 
 
 def xlsx(head: bytes) -> bool | None:

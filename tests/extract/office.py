@@ -1,6 +1,7 @@
 """Small files of the office kinds, made on the spot, some of them byte by byte."""
 
 import io
+import re
 import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,24 @@ def packed(parts: Mapping[str, str | bytes]) -> bytes:
             kind = zipfile.ZIP_STORED if name == "mimetype" else zipfile.ZIP_DEFLATED
             archive.writestr(name, body, kind)
     return out.getvalue()
+
+
+def in_one_xml(package: bytes) -> bytes:
+    """The parts of a package beside each other, as Word saves a document as XML."""
+    with zipfile.ZipFile(io.BytesIO(package)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    written = [
+        b'<pkg:part pkg:name="/%s" pkg:contentType="x"><pkg:xmlData>%s</pkg:xmlData></pkg:part>'
+        % (name.encode(), re.sub(rb"<\?xml[^>]*\?>\s*", b"", part))
+        for name, part in parts.items()
+        if name.endswith((".xml", ".rels")) and not name.startswith("[")
+    ]
+    return (
+        b'<?xml version="1.0" standalone="yes"?>\n<?mso-application progid="Word.Document"?>\n'
+        b'<pkg:package xmlns:pkg="http://schemas.microsoft.com/office/2006/xmlPackage">%s'
+        b'<pkg:part pkg:name="/word/media/a.png"><pkg:binaryData>%s</pkg:binaryData></pkg:part>'
+        b"</pkg:package>" % (b"".join(written), b"iVBORw0KGgo" * 100)
+    )
 
 
 def xlsx(sheets: Mapping[str, Rows], fill: Callable[[Workbook], object] | None = None) -> bytes:

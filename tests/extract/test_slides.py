@@ -25,6 +25,12 @@ def test_each_slide_is_a_page_with_its_title_bullets_and_notes(read):
     ]  # fmt: skip
 
 
+def test_a_presentation_in_one_file_of_xml_is_read_as_that_in_parts(read):
+    data = office.pptx(SLIDES, notes={2: "Mention the frost."})
+
+    assert read(office.in_one_xml(data), "a.xml").text == read(data, "a.pptx").text
+
+
 def test_notes_are_known_by_their_type_however_their_part_is_called(read):
     def renamed(text: str) -> str:
         return text.replace("notesSlides/notesSlide", "said/words")

@@ -1,8 +1,6 @@
 """ODT: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
-import io
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from xml.parsers import expat
@@ -65,12 +63,12 @@ def extract(blob: Blob) -> Extracted:
         rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
         shown, warnings = rewriting.whole(), _page.hidden_warnings(rewriting.hidden)
     # Also if nothing changed: readers differ in what they take from a damaged container.
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name in package.names:
-            if name.endswith(".xml"):  # pictures tell nothing, and may be damaged
-                archive.writestr(name, shown if name == _CONTENT else package.read(name))
-    extracted = _office.read(out.getvalue(), _zip.ODT)
+    parts = {
+        name: shown if name == _CONTENT else package.read(name)
+        for name in package.names
+        if name.endswith(".xml")  # pictures tell nothing, and may be damaged
+    }
+    extracted = _office.read(_zip.packed(parts), _zip.ODT)
     return Extracted(extracted.text, title=extracted.title, warnings=warnings)
 
 

@@ -1,8 +1,6 @@
 """DOCX: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
-import io
 import re
-import zipfile
 from collections.abc import Mapping
 
 from recollect.errors import Permanent
@@ -42,8 +40,6 @@ _PREFIXES = {
 _PACKAGE = ("[Content_Types].xml", "_rels/", "docProps/")
 _READ = ("styles", "numbering", "footnotes", "endnotes", "comments")
 _NESTING = 3
-_LARGE = 1_000_000
-"""bytes of a part that is worth packing"""
 _PICTURE = re.compile(r"!\[([^\[\]]*)\]\(media/[^()\s]*\)")
 _INITIAL = re.compile(rb"""\sw:dropCap=["'](?:drop|margin)["']""")
 _PARAGRAPH, _END = (b"<w:p ", b"<w:p>"), b"</w:p>"
@@ -61,7 +57,7 @@ def _read(blob: Blob, depth: int) -> Extracted:
     shown = _veiled.unveil(package)
     if not _USUAL.search(shown.sources.get(shown.main, b"")[:_ROOT_BYTES]):
         parts = filter(_is_xml, package.names)
-        package = _zip.Package(_packed({name: _prefixed(package.read(name)) for name in parts}))
+        package = _zip.Package(_zip.packed({name: _prefixed(package.read(name)) for name in parts}))
         shown = _veiled.unveil(package)
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
     read: set[str | None] = set()
@@ -173,18 +169,9 @@ def _with(package: _zip.Package, shown: _veiled.Unveiled, changed: Mapping[str, 
     read = {one.target for one in shown.relations.values() if one.kind in _READ}
     read |= {name for name in package.names if name.startswith(_PACKAGE) and _is_xml(name)}
     read = package.names.keys() & (read.difference(names.values()) | names.keys())
-    return _packed(
+    return _zip.packed(
         {
             names.get(name, name): changed[name] if name in changed else package.read(name)
             for name in read
         }
     )
-
-
-def _packed(parts: Mapping[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", compresslevel=1) as archive:
-        for name, part in parts.items():
-            is_large = len(part) > _LARGE
-            archive.writestr(name, part, zipfile.ZIP_DEFLATED if is_large else zipfile.ZIP_STORED)
-    return out.getvalue()
