@@ -20,16 +20,16 @@ _PAGE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
-_EXCEL_XML = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+<(?:\w+:)?Workbook[\s>]", re.DOTALL
+_OFFICE_ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+"
+    rb"<(?:\w+:)?(Workbook|wordDocument|package)[\s>]",
+    re.DOTALL,
 )
-_OFFICE_XML = re.compile(
-    _EXCEL_XML.pattern.replace(b"Workbook", b"(?:wordDocument|package)"), re.DOTALL
-)
-_OF_OFFICE = (
-    b"http://schemas.microsoft.com/office/word/2003/wordml",
-    b"http://schemas.microsoft.com/office/2006/xmlPackage",
-)
+_OF_EXCEL = b"urn:schemas-microsoft-com:office:spreadsheet"
+_OF_OFFICE = {
+    b"wordDocument": b"http://schemas.microsoft.com/office/word/2003/wordml",
+    b"package": b"http://schemas.microsoft.com/office/2006/xmlPackage",
+}
 _INTERPRETER = re.compile(rb"(?:\xef\xbb\xbf)?#![ \t]*+/")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
 _ENVELOPE = re.compile(rb"\d{1,9}[ \t]*\r?\n|From (?=[^\n]*+\n)[^\n]*?\d\d:\d\d[^\n]*+\n")
@@ -100,7 +100,12 @@ def xls(head: bytes) -> bool | None:
 
 
 def is_excel_xml(head: bytes) -> bool:
-    return bool(_EXCEL_XML.match(head)) and b"urn:schemas-microsoft-com:office:spreadsheet" in head
+    return _office_root(head) == b"Workbook" and _OF_EXCEL in head
+
+
+def _office_root(head: bytes) -> bytes:
+    root = _OFFICE_ROOT.match(head)
+    return root[1] if root else b""
 
 
 def ppt(head: bytes) -> bool | None:
@@ -129,7 +134,7 @@ def pptx(head: bytes) -> bool | None:
 
 def is_office_xml(head: bytes) -> bool:
     """Whether it is a document of Word or PowerPoint in one file of XML."""
-    return bool(_OFFICE_XML.match(head)) and any(space in head for space in _OF_OFFICE)
+    return _office_root(head) in _OF_OFFICE and _OF_OFFICE[_office_root(head)] in head
 
 
 def xlsx(head: bytes) -> bool | None:

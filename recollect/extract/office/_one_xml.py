@@ -48,7 +48,7 @@ _CORE = (
 
 
 def parts(data: bytes) -> Mapping[str, bytes]:
-    """Those of the package that it would be, without pictures. Raises Permanent for another file."""
+    """Those of the package that it would be, without pictures. Raises Permanent for others."""
     data = b"".join(xml.pieces(data))
     found: dict[str, bytes] = {}
     at = 0
