@@ -20,9 +20,11 @@ _SEEN = ("utf-8", "utf-16")
 written; of what is UTF-16 only the bytes tell the order, unless nothing in it is ASCII."""
 _UTF_7 = ("utf-7", "unicode-1-1-utf-7")
 """RFC 2152: of old mails; browsers know it no more"""
+_HIGH = bytes(range(0xA0, 0x100))
 _SIGN = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
-_BEYOND_CHANCE = 8
-"""Signs of UTF-8 beyond ASCII: of two in GB2312 every twentieth pair is valid UTF-8 as well."""
+_BEYOND_CHANCE, _OF_SINGLE_BYTES = 8, 3
+"""Signs of UTF-8 beyond ASCII: of two in GB2312 every twentieth pair is valid UTF-8 as well. Where
+a byte is a letter, words are not."""
 
 
 def decoded(data: bytes, charset: str | None) -> str:
@@ -31,7 +33,7 @@ def decoded(data: bytes, charset: str | None) -> str:
     if name in _UTF_7:
         return data.decode("utf-7", "replace")
     codec = codec_of(name) if name != "us-ascii" else None
-    if codec is None or codec.startswith(_SEEN[0]) or _is_utf8(data):
+    if codec is None or codec.startswith(_SEEN[0]) or _is_utf8(data, codec):
         return decode(data)
     if codec.startswith(_SEEN[1]) and guess_encoding(data).startswith(_SEEN):
         return decode(data)
@@ -42,7 +44,8 @@ def read_page(data: bytes, mime: str | None) -> tuple[str, str]:
     """The encoding of an HTML page and its text: as the server says, or the page, or it looks."""
     encoding, mark = read_bom(data)
     if encoding is None or mark is None:
-        encoding = "utf-8" if _is_utf8(data) else _told(data, mime)
+        encoding = _told(data, mime)
+        encoding = "utf-8" if encoding and _is_utf8(data, encoding) else encoding
     encoding = encoding or guess_encoding(data)
     return encoding, to_unicode(data[len(mark or b"") :], encoding)
 
@@ -57,10 +60,11 @@ def _told(data: bytes, mime: str | None) -> str | None:
     )
 
 
-def _is_utf8(data: bytes) -> bool:
-    """Whether it can be nothing else."""
-    signs = _SIGN.finditer(data)
-    if sum(1 for _ in itertools.islice(signs, _BEYOND_CHANCE)) < _BEYOND_CHANCE:
+def _is_utf8(data: bytes, told: str) -> bool:
+    """Whether it can be nothing else, that which is told of it least of all."""
+    is_single = len(_HIGH.decode(told, "replace")) == len(_HIGH)
+    least = _OF_SINGLE_BYTES if is_single else _BEYOND_CHANCE
+    if sum(1 for _ in itertools.islice(_SIGN.finditer(data), least)) < least:
         return False
     try:
         codecs.utf_8_decode(data, "strict", False)

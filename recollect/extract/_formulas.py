@@ -19,29 +19,35 @@ _OVER = {
     **dict.fromkeys("˙\u0307", "dot"),
     **dict.fromkeys("¨\u0308", "ddot"),
     **dict.fromkeys("ˇ\u030c", "check"),
+    **dict.fromkeys("\xb4\u02ca\u0301", "acute"),
+    **dict.fromkeys("`\u02cb\u0300", "grave"),
+    **dict.fromkeys("˘\u0306", "breve"),
     "⏞": "overbrace",
 }
-_UNDER = {**dict.fromkeys(("¯", "\\_", "\u0331", "\u0332"), "underline"), "⏟": "underbrace"}
+_UNDER = {
+    **dict.fromkeys(("¯", "‾", "\\_", "\u0331", "\u0332"), "underline"),
+    "⏟": "underbrace",
+}
 _SIGNS = str.maketrans(
     {sign: f"\\{sign}" for sign in "{}%#&_$"}
     | {"\\": "\\backslash ", "|": "\\vert ", "\u2061": " "}
     | dict.fromkeys("\u2062\u2063\u2064\u200b", "")
 )
 _SPACES = re.compile(r"\s+")
-_LOOSE = re.compile(r" (?=[\s_^,.;])|(?<=[{(\[]) ")
-_SCRIPT = r"(?:[^{}]|\{[^{}]*\})"
-_RAISED, _LOWERED = (
-    re.compile(rf"{re.escape(one)}{_SCRIPT}(?:{re.escape(other)}{_SCRIPT})?\Z")
-    for one, other in (("^", "_"), ("_", "^"))
-)
-"""what has such a script already"""
+_LOOSE = re.compile(r" (?=[\s_^,.;])|(?<=[{(\[])(?<!\\text\{) ")
+_FAR = 1_000
+"""characters of a script that are looked at"""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _KEPT = {ord(sign): 0x10FE00 + ord(sign) for sign in string.punctuation + " "}
 _PLAIN = {kept: sign for sign, kept in _KEPT.items()}
 _DOLLAR = chr(_KEPT[ord("$")])
 _ON = ("", "1", "on", "true")
+_OFF = ("0", "off", "false")
 _TOKENS = frozenset({"mi", "mn", "mo", "mtext", "ms", "t"})
-_UNSEEN = frozenset({"annotation", "annotation-xml", "mphantom", "mprescripts", "none", "phant"})
+_UNSEEN = frozenset(
+    {"annotation", "annotation-xml", "mphantom", "mprescripts", "none", "del", "moveFrom"}
+)
+"""the last two of Word, for what was taken out"""
 
 
 @dataclass(slots=True)
@@ -59,7 +65,7 @@ class Element:
         return next((child for child in self.children if child.name == name), _NOTHING)
 
     def said(self) -> str:
-        return self.text or "".join(child.text for child in self.children)
+        return self.text or "".join(child.said() for child in self.children)
 
     def value(self, properties: str, name: str, default: str) -> str:
         """What a property of an element of Office says; "" for one that says nothing."""
@@ -133,7 +139,9 @@ def _written(element: Element) -> str:
 
 
 def _token(element: Element) -> str:
-    return _signs(element.said().strip())
+    """What it says, or the parts that KaTeX writes in an operator."""
+    is_parted = any(child.name for child in element.children)
+    return _row(element.children) if is_parted else _signs(element.said().strip())
 
 
 def _row(elements: Iterable[Element]) -> str:
@@ -142,13 +150,17 @@ def _row(elements: Iterable[Element]) -> str:
     for element in elements:
         part = _written(element)
         # Names of more than one letter stand apart, `a sin x`, and so do scripts: `x^2 y`.
-        is_name = element.name == "mi" and len(part) > 1 and part.isalpha()
+        is_name = len(part) > 1 and part.isalpha() and _is_upright(element)
         is_parted = is_name or was_name or text[-2:-1] in ("_", "^")
         if is_parted and text[-1:].isalnum() and part[:1].isalnum():
             text += " "
         text += part
         was_name = is_name or (was_name and not part)
     return text
+
+
+def _is_upright(element: Element) -> bool:
+    return element.name in ("mi", "mo") or element.value("rPr", "sty", "i") == "p"
 
 
 def _signs(text: str) -> str:
@@ -175,11 +187,34 @@ def _root(base: str, degree: str = "") -> str:
 
 
 def _scripts(base: str, below: str, above: str = "") -> str:
-    is_twice = (above and _RAISED.search(base)) or (below and _LOWERED.search(base))
-    base = f"{{{base.strip()}}}" if is_twice or not base.strip() else base
     below = f"_{_group(below)}" if below.strip() else ""
     above = f"^{_group(above)}" if above.strip() else ""
+    is_twice = any(_ends_in(base, script[0]) for script in (below, above) if script)
+    base = f"{{{base.strip()}}}" if is_twice or not base.strip() else base
     return base + below + above
+
+
+def _ends_in(text: str, sign: str) -> bool:
+    """Whether it has such a script already, or one too long to tell."""
+    end = len(text)
+    while start := _last(text, end):
+        if text[start - 1] == sign:
+            return True
+        if text[start - 1] not in "^_":
+            return False
+        end = start - 1
+    return end > _FAR
+
+
+def _last(text: str, end: int) -> int:
+    """Where the last sign or group ahead of there begins; 0 if that is the beginning, or far."""
+    depth = 0
+    for at in range(end - 1, max(end - _FAR, 0), -1):
+        if text[at] in "{}" and text[at - 1] != "\\":
+            depth += 1 if text[at] == "}" else -1
+        if depth <= 0:
+            return at
+    return 0
 
 
 def _limits(base: str, below: str, above: str = "") -> str:
@@ -313,6 +348,7 @@ _WRITERS: Mapping[str, Callable[[Element], str]] = {
     "sPre": lambda of: (
         f"{_scripts('{}', _written(of.of('sub')), _written(of.of('sup')))} {_written(of.of('e'))}"
     ),
+    "phant": lambda of: "" if of.value("phantPr", "show", "1") in _OFF else _row(of.children),
     "nary": _nary,
     "d": _delimited,
     "acc": _marked,

@@ -10,6 +10,12 @@ from recollect.extract._text import looks_like_text
 from recollect.extract.media._containers import STILLS, find_container
 
 RTF = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
+FLAT = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+"
+    rb"<office:document\s[^>]*?\boffice:mimetype=\"([^\"]+)\"",
+    re.DOTALL,
+)
+"""OpenDocument in one file of XML, and its type"""
 _PDF = re.compile(rb"^[^\S\n]*+%PDF-", re.MULTILINE)
 _SUBTITLES = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:WEBVTT(?=[ \t\r\n]|\Z)|\s*\d+[ \t]*\r?\n\d+:\d\d:\d\d[.,]\d{1,3} *-->)"
@@ -142,15 +148,20 @@ def xlsx(head: bytes) -> bool | None:
 
 
 def odt(head: bytes) -> bool | None:
-    return _zip.sniff(head, _zip.ODT)
+    return _opendocument(head, _zip.ODT)
 
 
 def ods(head: bytes) -> bool | None:
-    return _zip.sniff(head, _zip.ODS)
+    return _opendocument(head, _zip.ODS)
 
 
 def odp(head: bytes) -> bool | None:
-    return _zip.sniff(head, _zip.ODP)
+    return _opendocument(head, _zip.ODP)
+
+
+def _opendocument(head: bytes, mime: str) -> bool | None:
+    flat = FLAT.match(head)
+    return flat[1].startswith(mime.encode()) if flat else _zip.sniff(head, mime)
 
 
 def epub(head: bytes) -> bool | None:

@@ -75,9 +75,11 @@ _ADDITIONS = (
     "pagination|popular|promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|"
     "signature|skip|social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
 )
-# `Bl-tag` is a list of a manual page: its options and what they mean.
-_LINK_LIST = re.compile(rf"(?<![a-z])(?<!\bbl-)(?:{_LINK_LISTS})(?![a-z])")
-_ADDITION = re.compile(rf"(?<![a-z])(?<!\bbl-)(?:{_ADDITIONS})(?![a-z])")
+# `Bl-tag` is a list of a manual page: its options and what they mean. LaTeXML has its numbers of
+# sections, theorems and formulas in an `ltx_tag`, and that of a note a third time.
+_LEADING = r"(?<![a-z])(?<!\bbl-)(?<!\bltx_(?=tag(?!_note)))(?<!\bltx_ref_)"
+_LINK_LIST = re.compile(rf"{_LEADING}(?:{_LINK_LISTS})(?![a-z])")
+_ADDITION = re.compile(rf"{_LEADING}(?:{_ADDITIONS})(?![a-z])")
 _LABELS = (
     "control|copyrights|count|disclaimer|donate|outbrain|player|sponsor(?:ed|s)?|subvert|taboola|"
     "about-author|author|authors|bio|by-?lines?|credits?|date|dateline|datetime|edit|info|meta|"

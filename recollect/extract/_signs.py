@@ -15,6 +15,9 @@ _BY_HTML, _BY_XBERG = (
     )
 )
 _MARKS = ("*", "__", "==", "~~")
+_NUMBERED = r"&#(9|32|160|5760|819\d|820[0-2]|8239|8287|12288);"
+_SPACE = re.compile(rf"(__|==){_NUMBERED}|{_NUMBERED}(__|==)")
+"""at the edge of what is underlined or marked; xberg writes it so that it would be within that"""
 _FENCE = re.compile(r"[ >]*(`{3,})(.*)")
 _GLUED = re.compile(
     r"(?:\*(?<=[^\s*]\*)\*{0,5}|__(?<=[^\s_]__)|==(?<=[^\s=]==)|~~(?<=[^\s~]~~))[-'\u2019]?[^\W_]"
@@ -47,11 +50,17 @@ def plain(text: str, *, by_xberg: bool = False) -> str:
     """Without the backslashes that a converter put before signs, as in `p \\< 0.05`, but for those
     of a `#` that would begin a heading, of a `|`, which ends a cell, and those in code. Nor does
     emphasis part a word: `**R**etrieval` would be found by neither part."""
+    if by_xberg and "&#" in text:
+        text = _SPACE.sub(_outside, text)
     if any(mark in text for mark in _MARKS) and _GLUED.search(text):
         text = "\n".join(_whole(text.split("\n")))
     if "\\" not in text:
         return text
     return (_BY_XBERG if by_xberg else _BY_HTML).sub(lambda at: at[2] or at[0], text)
+
+
+def _outside(edge: re.Match[str]) -> str:
+    return chr(int(edge[2])) + edge[1] if edge[1] else edge[4] + chr(int(edge[3]))
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:

@@ -86,6 +86,10 @@ class Kind:
         return min(type for type in self.types if "/" in type)
 
 
+def _opendocument(mime: str, *others: str) -> frozenset[str]:
+    return frozenset({mime, f"{mime}-template", f"{mime}-flat-xml", *others})
+
+
 _CHARSETS = ("chardet",)
 _OCR = ("rapidocr.main", "cv2") if find_spec("rapidocr") else ()
 
@@ -149,16 +153,16 @@ KINDS = (
         "msg", f"{HERE}.office.msg", frozenset({"application/vnd.ms-outlook", ".msg"}), _magic.msg
     ),
     Kind(
-        "odp", f"{HERE}.office.odp", frozenset({_zip.ODP, f"{_zip.ODP}-template", ".odp", ".otp"}),
+        "odp", f"{HERE}.office.odp", _opendocument(_zip.ODP, ".odp", ".otp", ".fodp"),
         _magic.odp, is_light=True,
     ),
     Kind(
-        "ods", f"{HERE}.office.ods", frozenset({_zip.ODS, f"{_zip.ODS}-template", ".ods", ".ots"}),
+        "ods", f"{HERE}.office.ods", _opendocument(_zip.ODS, ".ods", ".ots", ".fods"),
         _magic.ods, is_light=True,
     ),
     Kind(
         "odt", f"{HERE}.office.odt",
-        frozenset({_zip.ODT, f"{_zip.ODT}-template", f"{_zip.ODT}-master", ".odt", ".ott", ".odm"}),
+        _opendocument(_zip.ODT, f"{_zip.ODT}-master", ".odt", ".ott", ".odm", ".fodt"),
         _magic.odt,
     ),
     Kind(

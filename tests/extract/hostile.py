@@ -171,6 +171,9 @@ ITEMS: Mapping[str, Item] = {
     "RTF with 2 MB of Chinese as it is": Item(
         "done", "a.rtf", lambda: b"{\\rtf1\\ansi\\ansicpg936 " + b"\xd6\xd0" * MB + b"}"
     ),
+    "RTF with a million ends of lines": Item(
+        "done", "a.rtf", lambda: b"{\\rtf1 a" + b"\n" * MB + b"b}"
+    ),
     "Word file that is given the same text 5,000 times": Item(
         "done",
         "a.docx",

@@ -36,6 +36,13 @@ IN_PPTX = (
 )
 
 
+IN_RTF = (
+    r"{\mmath{\*\moMath{\mr\mscr0\msty2 x=}{\mf{\mfPr{\mctrlPr\i }}{\mnum{\mr\u8722?b\'b1}{\mrad"
+    r"{\mradPr{\mdegHide on}}{\mdeg}{\me{\msSup{\me{\mr b}}{\msup{\mr 2}}}}}}{\mden{\mr 2a}}}}"
+    r"{\mmathPict{\pict\pngblip 89504e47}{\mr b}}}"
+)
+
+
 def _with_object(packed: bytes, formula: str) -> bytes:
     with zipfile.ZipFile(io.BytesIO(packed)) as parts:
         content = {name: parts.read(name) for name in parts.namelist()}
@@ -47,15 +54,18 @@ def _odp(formula: str) -> bytes:
     return _with_object(office.odf("presentation", slide), formula)
 
 
+PREFIXED = re.sub("(</?)", r"\1m:", MATHML).replace("xmlns", "xmlns:m")
 FILES = {
     "a.html": lambda: f"<html><body><p>{ARTICLE}</p><p>Of {MATHML} all</p></body></html>".encode(),
     "a.epub": lambda: office.epub({"a.xhtml": f"<p>Of {MATHML} all</p>"}),
+    "prefixed.epub": lambda: office.epub({"a.xhtml": f"<p>Of {PREFIXED} all</p>"}),
     "a.eml": lambda: office.eml(
         lambda mail: mail.set_content(f"<p>Of {MATHML} all</p>", subtype="html")
     ),
     "a.docx": lambda: office.docx(
         f"<w:p><w:r><w:t>Of </w:t></w:r>{OMML}<w:r><w:t> all</w:t></w:r></w:p>"
     ),
+    "a.rtf": lambda: f"{{\\rtf1\\ansi Of {IN_RTF} all}}".encode(),
     "a.odt": lambda: _with_object(office.odf("text", f"<text:p>Of {IN_ODT} all</text:p>"), MATHML),
     "a.pptx": lambda: office.pptx([("Roots", [])], extra=IN_PPTX),
 }
@@ -64,6 +74,24 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_formula_is_the_same_in_every_kind(read, name):
     assert f"Of ${LATEX}$ all" in read(FILES[name](), name).text
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    {
+        r"\moMathPara{\moMathParaPr\mJc1}{\*\moMath\i{\mf{\mnum\i\u-10187?\u-9138?}{\mden b}}}": (
+            "$$\\frac{\U0001d44e}{b}$$"
+        ),
+        r"\moMath{\md{\mdPr{\mbegChr \{}{\mendChr \}}}{\me{\mr x_1}}}": r"$\{x\_1\}$",
+        r"\moMath{\mr\mnor if so }{\mr x}{\mr\msty0 sin}{\mr y}": r"$\text{if so }x sin y$",
+        r"\moMath{\mnary{\mnaryPr{\mchr \u8721?}}{\msub i}{\me{\uc0\mr\u945 x}}}": "$∑_i αx$",
+        r"\moMath": "",
+    }.items(),
+)
+def test_equations_of_an_rtf_become_latex(read, written, text):
+    found = read(f"{{\\rtf1 Of {{\\mmath{{\\*{written}}}}} all}}", "a.rtf").text
+
+    assert found.split() == f"Of {text} all".split()
 
 
 def test_a_formula_on_a_slide_of_an_odp_is_read(read):
@@ -111,6 +139,7 @@ def test_a_formula_on_a_sheet_of_an_ods_is_read(read):
         "</mmultiscripts>": "{}_{92}^{238}U_0",
         "<mfenced open='[' close=')' separators=';'><mi>a</mi><mi>b</mi></mfenced>": "[a;b)",
         "<mi>a</mi><mi>sin</mi><mo>&#x2061;</mo><mi>x</mi>": "a sin x",
+        "<mn>2</mn><mo>sin</mo><mi>x</mi>": "2 sin x",
         "<mi>a</mi><mi>b</mi><mi>c</mi>": "abc",
         "<mo>|</mo><mi>x_y</mi><mo>|</mo>": r"\vert x\_y\vert",
         "<mi>x</mi><mphantom><mi>y</mi></mphantom>": "x",
@@ -118,6 +147,17 @@ def test_a_formula_on_a_sheet_of_an_ods_is_read(read):
         "<mo>∫<!-- ∫ --></mo><!-- > --><mi>x</mi>": "∫x",
         "<mstyle><mi>x</mi></mstyle> or <menclose><mi>y</mi></menclose>": "x or y",
         "<mfrac><mn>1</mn></mfrac>": r"\frac{1}{}",
+        # KaTeX has parts in its operators.
+        "<mi>a</mi><mo><mrow><mi>m</mi><mi>o</mi><mi>d</mi></mrow></mo><mi>b</mi>": "a mod b",
+        "<mo><mover><mo><mo>=</mo></mo><mo>?</mo></mover></mo>": "=^?",
+        "<mtext>if <b>all</b> of <i>it</i></mtext>": r"\text{if all of it}",
+        "<mi>x</mi><mtext> and </mtext><mi>y</mi>": r"x\text{ and }y",
+        "<munder><mi>x</mi><mo>‾</mo></munder><mover><mi>y</mi><mo>´</mo></mover>": (
+            r"\underline{x}\acute{y}"
+        ),
+        "<msub><msub><mi>x</mi><msub><mi>a</mi><msub><mi>b</mi><mi>c</mi></msub></msub></msub>"
+        "<mn>2</mn></msub>": "{x_{a_{b_c}}}_2",
+        "<msup><mrow><mo>{</mo><mi>x</mi><mo>}</mo></mrow><mn>2</mn></msup>": r"\{x\}^2",
         "<msup/><msqrt/><mtable/><mmultiscripts/><mfenced/>": (
             r"{}\sqrt{}\begin{matrix}\end{matrix}{}()"
         ),
@@ -173,6 +213,10 @@ E, X = _part("e", _run("x")), _run("x")
         _part("eqArr", E, E): r"\begin{matrix}x \\ x\end{matrix}",
         _part("sPre", _part("sub", X), _part("sup", X), E): "{}_x^x x",
         _part("r", _part("rPr", "<m:nor/>"), "<m:t>if so </m:t>") + X: r"\text{if so }x",
+        _part("r", _property("r", sty="p"), "<m:t>sin</m:t>") + X + _run("ab"): "sin xab",
+        _part("phant", _property("phant", zeroAsc="1"), E): "x",
+        _part("phant", _property("phant", show="0"), E) + _run("y"): "y",
+        f"<w:ins>{_run('a')}</w:ins><w:del>{_run('b')}</w:del>" + X: "ax",
         _part("sSub", E): "x",
         _part("box", E) + _run(" 100%"): r"x 100\%",
     }.items(),
@@ -198,6 +242,17 @@ MATHJAX_3 = (
     '<mjx-container><mjx-math aria-hidden="true"><mjx-mi>x</mjx-mi></mjx-math>'
     f"<mjx-assistive-mml>{MATHML}</mjx-assistive-mml></mjx-container>"
 )
+MATHJAX_4 = (
+    '<mjx-container display="{}"><mjx-math data-latex="x^{{2}}" aria-hidden="true"><mjx-msup '
+    'data-latex="x^{{2}}"><mjx-c>𝑥</mjx-c></mjx-msup></mjx-math></mjx-container>'
+)
+DRAWN = {
+    r'<img class="latex" src="https://s0.wp.com/latex.php?latex=x_1" alt="x_1">': "$x_1$",
+    r'<img class="math" src="_images/math/5.png" alt="\alpha_{1}">': r"$\alpha_{1}$",
+    r'<img class="formulaInl" src="form_0.png" alt="$x_1$">': "$x_1$",
+    r'<img class="formulaDsp" src="form_1.png" alt="\[ \int_0^1 \]">': r"$$\int_0^1$$",
+    r'<img src="https://latex.codecogs.com/svg.image?x_2" alt="x_2">': "$x_2$",
+}
 MATHJAX_2 = (
     '<span class="MathJax_Preview">drawn</span><span class="MathJax"><nobr aria-hidden="true">'
     f"drawn</nobr><span>{MATHML}</span></span>"
@@ -212,9 +267,22 @@ MATHJAX_2 = (
         (WIKIPEDIA.format("display"), "$$x^{2}*y^{2}*z$$"),
         (KATEX, f"${LATEX}$"),
         (MATHJAX_3, f"${LATEX}$"),
+        (MATHJAX_4.format("false"), "$x^{2}$"),
+        (MATHJAX_4.format("true"), "$$x^{2}$$"),
+        *DRAWN.items(),
         (MATHJAX_2, f"${LATEX}$"),
         (MATHJAX_2.replace("tex", "tex; mode=display"), f"$${LATEX}$$"),
         (f'<span style="display: none">{MATHML}</span>', ""),
+        (MATHML.replace("<math", '<math style="display: none"'), ""),
+        (MATHJAX_4.format('" style="display: none'), ""),
+        (WIKIPEDIA.format('inline" style="display: none'), ""),
+        ('<img class="math" style="display: none" alt="Buy now">', ""),
+        ("<math><mi>x</mi><mi hidden>Buy now</mi></math>", "$x$"),
+        ('<math><mi>x</mi><mstyle mathcolor="white"><mtext>Buy now</mtext></mstyle></math>', "$x$"),
+        (
+            '<math><mtext mathcolor="white" mathbackground="#000">all seen</mtext></math>',
+            r"$\text{all seen}$",
+        ),
         (MATHML.replace("<math", '<math display="block"'), f"$${LATEX}$$"),
     ],
 )
@@ -273,3 +341,22 @@ def test_equations_that_never_end_take_no_longer():
     source = b"<w:p><!--" + b"<m:oMath> <m:oMathPara> " * 100_000 + b"--></w:p>"
 
     assert _equations.in_word(source) == source
+
+
+def test_pages_of_latexml_keep_their_numbers(read):
+    tag = '<span class="ltx_tag ltx_tag_{}">{}</span>'.format
+    note = f'<span class="ltx_note"><sup>1</sup>{tag("note", "1")}Noted</span>'
+    page = (
+        f"<main><h2>{tag('section', '4 ')}Roots</h2><p>{ARTICLE}</p><h6>{tag('theorem', 'Lemma 7')}"
+        f"</h6><p>By <span class='ltx_ref_tag'>3</span> so {note}</p><table><tr><td>{MATHML}</td>"
+        f"<td>{tag('equation', '(3)')}</td></tr></table></main>"
+    )
+
+    text = read(page, "a.html", url="https://a.test/").text
+
+    assert text.startswith("## 4 Roots")
+    assert text.partition(ARTICLE)[2].split("\n\n")[1:] == [
+        "###### Lemma 7",
+        "By 3 so 1Noted",
+        f"| ${LATEX}$ | (3) |\n| --- | --- |",
+    ]

@@ -115,6 +115,19 @@ def test_what_can_only_be_utf_8_is_that_whatever_it_says_of_itself(read, told):
     assert CHINESE in read(mail.encode(), "a.eml").text
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [("iso-8859-1", "Grüße an Jürgen"), ("windows-1251", "Привет"), ("iso-8859-7", "Γεια σας")],
+)
+def test_short_words_in_utf_8_are_that_whatever_charset_of_single_bytes_is_told(read, told, words):
+    page = f'<html><head><meta charset="{told}"></head><body><p>{words}'
+    mail = f"Subject: x\r\nContent-Type: text/plain; charset={told}\r\n\r\n{words}"
+
+    for charset in ("utf-8", told):
+        assert read(page.encode(charset), mime="text/html").text == words
+        assert words in read(mail.encode(charset), "a.eml").text
+
+
 def test_a_few_signs_that_may_be_utf_8_are_what_a_page_says(read):
     page = '<html><head><meta charset="{}"></head><body><p>{}'
     chance = b"\xd6\xa3\xce\xa2".decode("gb2312")

@@ -1,12 +1,14 @@
 """Charts, sheets, boxes and remarks of OpenDocument files and old Excel files."""
 
 import io
+import re
 import struct
 import zipfile
 from collections.abc import Mapping
 
 import pytest
 
+from recollect.errors import Permanent
 from recollect.extract._zip import Package
 from recollect.extract.office import _odf_objects
 from tests.extract import office
@@ -169,3 +171,78 @@ def test_a_name_of_a_sheet_with_a_nul_harms_nothing(read):
 
     assert extracted.text == "## ST\n\na"
     assert extracted.places[0].at == {"sheet": "ST"}
+
+
+def test_a_formula_that_an_odt_shows_many_times_is_told_once(read):
+    body = f"<text:p>Of {frame(2) * 1_000} all</text:p>"
+
+    assert read(having(office.odf("text", body)), "a.odt").text == "Of $a=2$ all"
+
+
+def flat(data: bytes, *, header: str = "") -> bytes:
+    """The same in one file of XML, indented as LibreOffice does; `header` is told on each page."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        whole = {name: archive.read(name).decode() for name in archive.namelist()}
+    meta = re.sub(r"</?office:document-meta.*?>", "", whole["meta.xml"])
+    masters = f"<office:master-styles><text:p>{header}</text:p></office:master-styles>"
+    content = whole["content.xml"].replace("office:version", 'xmlns:dc="d" office:version')
+    content = content.replace("<office:automatic", f"{meta}{masters}<office:automatic", 1)
+    content = content.replace(">", f' office:mimetype="{whole["mimetype"]}">', 2)
+    content = content.replace(f' office:mimetype="{whole["mimetype"]}"', "", 1)
+    content = content.replace("office:document-content", "office:document")
+    content = content.replace("<draw:", "\n <draw:").replace("</draw:", "\n </draw:")
+    picture = "<draw:image><office:binary-data>iVBO\nRw0K\n</office:binary-data></draw:image>"
+
+    def inner(found: re.Match[str]) -> str:
+        part = whole[f"Object {found[1]}/content.xml"].replace("-content", "")
+        return f"<draw:object>\n <loext:p/>\n {part}\n</draw:object>{picture}"
+
+    return re.sub(r'<draw:object xlink:href="[^"]*(\d)"/>', inner, content).encode()
+
+
+BOX = (
+    "<draw:frame><draw:text-box><text:p>In a <text:span>box</text:span></text:p></draw:text-box>"
+    "</draw:frame>"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending", "body"),
+    [
+        ("text", "odt", f"<text:p>Of {frame(1)} and {frame(2)} all{BOX}</text:p>"),
+        ("presentation", "odp", f"<draw:page>{frame(1)}{frame(2)}{BOX}</draw:page>"),
+        (
+            "spreadsheet",
+            "ods",
+            f'<table:table table:name="S"><table:shapes>{frame(1)}{frame(2)}</table:shapes>'
+            f"{row(cell('a'))}</table:table>",
+        ),
+    ],
+)
+def test_an_opendocument_in_one_file_is_read_as_one_in_parts(read, kind, ending, body):
+    parts = {name: part for name, part in PARTS.items() if "3" not in name}
+    data = having(office.odf(kind, body, title="Fruit"), parts)
+
+    extracted = read(flat(data, header="Small print"), "a.xml")
+
+    packed = read(data, f"a.{ending}")
+    assert extracted.text == packed.text
+    assert list(extracted.places) == list(packed.places)
+    assert extracted.title == "Fruit"
+    assert "Pears & apples; Tons" in extracted.text
+    assert "$a=2$" in extracted.text
+    assert "Small print" not in extracted.text
+
+
+@pytest.mark.parametrize("ending", ["fodt", "fods", "fodp"])
+def test_damaged_and_hostile_opendocuments_in_one_file_are_refused(read, ending):
+    kind = {"fodt": "text", "fods": "spreadsheet", "fodp": "presentation"}[ending]
+    whole = flat(office.odf(kind, "<draw:object>" * 50_000 + "</draw:object>" * 50_000))
+    for data in (
+        whole[:-30],
+        whole.replace(b"<office:", b'<!DOCTYPE x [<!ENTITY a "a">]><office:', 1),
+    ):
+        with pytest.raises(Permanent):
+            read(data, f"a.{ending}")
+
+    assert read(whole, f"a.{ending}").text == ""

@@ -337,6 +337,16 @@ def test_an_rtf_is_read_in_the_code_page_of_its_program_or_font(read, data, text
     assert read(data).text == text
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_of_an_rtf_end_anywhere(read, end):
+    written = (
+        "{/rtf1/ansi/ansicpg1251{/fonttbl{/f0 Arial;}{/f1/fcharset128 MS Mincho;}}/uc1/u1055|/'cf"
+        "/u1080|/'e8/u8211|-|/u-10240|/'3f|/u-8398|/'3f {/f1/uc2/u12293|/'81|/'58/'92|/'57}|/par b}"
+    ).replace("/", "\\")
+
+    assert read(written.replace("|", end), "a.rtf").text == "Пи–𐌲 々淡\n\nb"
+
+
 def test_the_title_of_an_rtf_in_numbers_is_read(read):
     written = rb"{\rtf1\ansi{\info{\title \u26085\'93 \u-10180?\u-8398? A}} x\par}"
 
@@ -446,6 +456,19 @@ LETTER = "Dear Bob,\r\n- one\r\n- two\r\n\r\nAnn"
 TABLE = "<p>a<br>b<table><tr><td>x<td>y</table>"
 
 
+# MS-OXRTFCP 4.1.1 and 4.1.2; the second writes a piece out of itself.
+HELLO, AGAIN = (
+    bytes.fromhex(packed)
+    for packed in (
+        "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d"
+        "0a800fa0",
+        "1a0000001c0000004c5a4675e2d44b51410004205758595a0d6e7d010eb0",
+    )
+)
+NOTHING = struct.pack("<II4sI", 12, 0, b"LZFu", 0)
+AS_IS = struct.pack("<II4sI", 28, 16, b"MELA", 0) + rb"{\rtf1 as it is}"
+
+
 def message(streams: Mapping[str, bytes], *, page: int = 0, of: int = 0x3FDE0003) -> bytes:
     """One of Outlook by its streams, without what their names begin with."""
     properties = bytes(32) + struct.pack("<IIII", of, 6, page, 0) * bool(page)
@@ -463,10 +486,21 @@ def message(streams: Mapping[str, bytes], *, page: int = 0, of: int = 0x3FDE0003
          "чай\n\na\nb\n\n| x | y |\n| --- | --- |"),
         (message({"1013001F": "<p>é</p>".encode("utf-16-le"), "1000001F": b"e\0"}), "é"),
         (message({"10130102": b"<p> </p>", "1000001F": b"e\0"}), "e"),
+        (message({"10090102": HELLO, "1000001F": b"e\0"}), "e"),
+        (message({"10090102": HELLO, "1000001F": b""}), "hello world"),
+        (message({"10090102": AGAIN}), "WXYZWXYZWXYZWXYZWXYZ"),
+        (message({"10090102": AS_IS}), "as it is"),
+        (message({"10090102": NOTHING, "10130102": b"<p> </p>"}), ""),
     ],
 )  # fmt: skip
 def test_a_message_of_outlook_keeps_its_lines_and_cells(read, data, text):
     assert read(data, "a.msg").text == text
+
+
+@pytest.mark.parametrize("packed", [b"?" * 40, HELLO[:16] + b"\1\xff\xf1"])
+def test_a_message_whose_packed_text_is_damaged_is_refused(read, packed):
+    with pytest.raises(Permanent, match="damaged"):
+        read(message({"10090102": packed}), "a.msg")
 
 
 def test_of_messages_within_each_other_each_has_its_own_text(read):

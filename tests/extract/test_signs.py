@@ -160,6 +160,23 @@ def test_emphasis_does_not_part_a_word(read, kind: str):
     assert read(files[kind](), f"a.{kind}").text.split("\n\n") == list(WHOLE.values())
 
 
+@pytest.mark.parametrize(
+    ("style", "mark"), [('<w:u w:val="single"/>', "__"), ('<w:highlight w:val="yellow"/>', "==")]
+)
+def test_spaces_of_underlined_words_are_spaces(read, style, mark):
+    words = ("A ", "form ", "of &amp;#32; ", " my ", "bank", "\u2002  \u2002", "it is")
+    runs = "".join(
+        f'<w:r><w:rPr>{style if at % 2 else ""}</w:rPr><w:t xml:space="preserve">{word}</w:t></w:r>'
+        for at, word in enumerate(words)
+    )
+
+    text = read(office.docx(f"<w:p>{runs}</w:p>"), "a.docx").text
+
+    shown = text.replace(mark, "").split()
+    assert shown == ["A", "form", "of", "&#32;", "my", "bank", "it", "is"]
+    assert f"A {mark}form{mark} of" in text
+
+
 def test_code_keeps_its_stars(read):
     page = "<p><code>*p*q</code> and <b>R</b>ows</p><pre><code>*p*q = **x**y\n</code></pre>"
 

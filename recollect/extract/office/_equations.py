@@ -3,6 +3,7 @@ square root."""
 
 import posixpath
 import re
+from urllib.parse import unquote
 
 from recollect.errors import Permanent
 from recollect.extract import _formulas, _xml, _zip
@@ -35,22 +36,22 @@ def in_word(source: bytes) -> bytes:
 
 
 def in_odt(source: bytes, package: _zip.Package) -> bytes:
-    """The text of an OpenDocument with words in place of objects that are formulas."""
+    """The text of an OpenDocument with words in place of objects that are formulas, each once."""
+    told: set[str] = set()
 
     def words(frame: re.Match[bytes]) -> bytes:
         found = _OBJECT.search(frame[2])
+        address = unquote(found[1].decode()) if found else ""
+        part = posixpath.normpath(posixpath.join(address, "content.xml"))
+        if not address or part in told or part not in package.names:
+            return frame[0]
+        told.add(part)
         block = not _IN_LINE.search(frame[1])
-        text = _of_object(package, found[1].decode(), block=block) if found else ""
+        inner = package.read(part)
+        text = latex(inner, block=block) if is_formula(inner) else ""
         return _formulas.kept(text).encode() or frame[0]
 
     return _FRAME.sub(words, source) if b"<draw:object" in source else source
-
-
-def _of_object(package: _zip.Package, address: str, *, block: bool) -> str:
-    """What an object of an OpenDocument says; nothing if it is another thing, or damaged."""
-    part = posixpath.normpath(posixpath.join(address, "content.xml"))
-    source = package.read(part) if part in package.names else b""
-    return latex(source, block=block) if is_formula(source) else ""
 
 
 def is_formula(source: bytes) -> bool:

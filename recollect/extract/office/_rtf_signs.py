@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     rb"|\\'(?P<byte>[0-9a-fA-F]{2})|\\(?:[a-z]++(?:-?\d++)?[ ]?|[^a-z])|(?P<text>[^\\{}\r\n]++)"
     rb"|[\r\n]++"
 )
-_UNIT = re.compile(rb"\\'[0-9a-fA-F]{2}|\\[\\{}]|[^\\{}\r\n]")
+UNIT = re.compile(rb"\\'[0-9a-fA-F]{2}|\\[\\{}]|[^\\{}\r\n]")
 _PRIVATE = 0xF000
 
 _Signs = Mapping[int, str]
@@ -61,7 +61,7 @@ def _stretch(data: bytes, at: int, fonts: Mapping[int, _Signs]) -> tuple[list[by
     signs: _Signs = {}
     groups: list[tuple[_Signs, int]] = []
     skip = 1
-    while token := _TOKEN.match(data, at) or _UNIT.match(data, at):
+    while token := _TOKEN.match(data, at) or UNIT.match(data, at):
         at = token.end()
         written, kind = token[0], token.lastgroup
         if kind == "open":
@@ -94,16 +94,16 @@ def _signed(data: bytes, token: re.Match[bytes], signs: _Signs, skip: int) -> tu
             if shown is None:
                 return token[0], at
             for _ in range(skip):
-                unit = _UNIT.match(data, at)
+                unit = UNIT.match(data, at)
                 at = unit.end() if unit else at
-            return _numbered(shown), at
+            return numbered(shown), at
         case "byte":
             shown = signs.get(int(token["byte"], 16))
-            return _numbered(shown) if shown else token[0], at
+            return numbered(shown) if shown else token[0], at
         case _:
             text = "".join(signs.get(byte, chr(byte)) for byte in token[0])
-            return token[0] if text == token[0].decode("latin-1") else _numbered(text), at
+            return token[0] if text == token[0].decode("latin-1") else numbered(text), at
 
 
-def _numbered(text: str) -> bytes:
+def numbered(text: str) -> bytes:
     return b"{\\uc0%s}" % b"".join(b"\\u%d " % ord(character) for character in text)

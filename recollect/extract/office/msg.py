@@ -7,7 +7,7 @@ from recollect.errors import Permanent
 from recollect.extract import _ole
 from recollect.extract._charsets import decoded
 from recollect.extract._text import clean_line
-from recollect.extract.office import _office
+from recollect.extract.office import _office, _packed_rtf, rtf
 from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
@@ -22,8 +22,9 @@ _INTERNAL = re.compile(r"\s*</o=[^>\n]*>", re.IGNORECASE)
 _ATTACHED = re.compile("^Attachments:\n\n ", re.MULTILINE)
 """what xberg writes behind the message"""
 _HTML, _PLAIN = "1013", "1000"
+_RICH = "__substg1.0_10090102"
 _WIDE, _NARROW = "001F", ("001E", "0102")
-"""numbers of properties and types of text (MS-OXPROPS 2.618, 2.620; MS-OXCDATA 2.11.1)"""
+"""numbers of properties and types of text (MS-OXPROPS 2.618, 2.620, 2.941; MS-OXCDATA 2.11.1)"""
 _OF_BODY, _OF_STRINGS = 0x3FDE0003, 0x3FFD0003
 """properties that tell code pages (MS-OXPROPS 2.750, 2.781)"""
 _PROPERTIES_AT, _PROPERTY_SIZE = 32, 16
@@ -57,7 +58,7 @@ def extract(blob: Blob) -> Extracted:
 
 
 def _bodies(streams: _ole.Streams) -> Iterator[_page.Whole]:
-    """As a page and as plain text, if the message has them."""
+    """As a page, as plain text and as RTF, if the message has them."""
     for property in (_HTML, _PLAIN):
         for type in (_WIDE, *_NARROW):
             name = f"__substg1.0_{property}{type}"
@@ -72,6 +73,8 @@ def _bodies(streams: _ole.Streams) -> Iterator[_page.Whole]:
                 yield _page.read_letter(data, f"text/html; charset={charset or ''}")
             else:
                 yield _page.Whole(decoded(data, charset).strip(), None, 0)
+    if _RICH in streams.own and (rich := _packed_rtf.unpacked(streams.read(_RICH))):
+        yield _page.Whole(rtf.extract(Blob(rich)).text.strip(), None, 0)
 
 
 def _charset(streams: _ole.Streams, told: Sequence[int]) -> str | None:

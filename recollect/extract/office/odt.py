@@ -45,7 +45,8 @@ _MOST_SPACES = 100
 
 
 def extract(blob: Blob) -> Extracted:
-    package = _odf.open_package(blob.data)
+    data = _odf.packed(blob.data)
+    package = _odf.open_package(data)
     source = package.read(_CONTENT)
     styles = package.read(_STYLES) if _STYLES in package.names else None
     parts = [part for part in (styles, source) if part is not None]
@@ -63,12 +64,12 @@ def extract(blob: Blob) -> Extracted:
         rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
         shown, warnings = rewriting.whole(), _page.hidden_warnings(rewriting.hidden)
     # Also if nothing changed: readers differ in what they take from a damaged container.
-    parts = {
+    plain = {
         name: shown if name == _CONTENT else package.read(name)
         for name in package.names
         if name.endswith(".xml")  # pictures tell nothing, and may be damaged
     }
-    extracted = _office.read(_zip.packed(parts), _zip.ODT)
+    extracted = _office.read(_zip.packed(plain), _zip.ODT)
     return Extracted(extracted.text, title=extracted.title, warnings=warnings)
 
 

@@ -8,7 +8,14 @@ from urllib.parse import quote
 
 from recollect.errors import Permanent
 from recollect.extract import _magic
-from recollect.extract.office import _code_pages, _office, _powers, _rtf_labels, _rtf_signs
+from recollect.extract.office import (
+    _code_pages,
+    _office,
+    _powers,
+    _rtf_equations,
+    _rtf_labels,
+    _rtf_signs,
+)
 from recollect.model import Blob, Extracted
 
 MIME = "application/rtf"
@@ -38,6 +45,8 @@ _WORDS = {
 """What xberg does not know, in words that it does. It takes headers and footers for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
+_WRAPPED = re.compile(rb"(\\u-?\d{1,6})[\r\n]++|(?<![\\\r\n])[\r\n]++(?=\\)")
+"""the end of a line, which may part a character from its bytes; it says nothing"""
 _TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
 """a cell within a cell once more, for readers that do not know such"""
 _PAIR = re.compile(
@@ -65,7 +74,7 @@ _ADDRESS = re.compile(
     rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*")++)'
 )
 _ARGUMENT = re.compile(rb'(?:\\\\([a-z])\s*)?"([^"]*)"')
-_HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,6}[ ]?)")
+_HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,7}[ ]?)")
 _ASCII = string.printable
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
@@ -84,11 +93,13 @@ def extract(blob: Blob) -> Extracted:
 
 def _plain(data: bytes) -> bytes:
     """The same in words that xberg understands."""
+    data = _WRAPPED.sub(lambda end: b"%s " % end[1] if end[1] else b"", data)
     data = _TWICE.sub(b"", data)
     if b"\\{\\*" in data or data.count(b"\\*") > data.count(b"{\\*"):
         data = _OPTIONAL.sub(_of_group, data)
     data = _powers.in_rtf(_composed(_rtf_signs.told(data)))
-    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", _code_pages.in_unicode(data))))
+    known = _rtf_equations.in_rtf(_code_pages.in_unicode(data))
+    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", known)))
 
     def addressed(link: re.Match[bytes]) -> bytes:
         """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""

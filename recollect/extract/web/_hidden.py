@@ -11,8 +11,12 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from recollect.extract._main import around
 
 _MARKED = '[hidden]:not([hidden="until-found" i]), [aria-hidden="true"]'
-_STYLED = "[style], font[color], [bgcolor]"
-_COLOURED = '[style*="color" i], [style*="background" i], font[color], [bgcolor], [background]'
+_STYLED = "[style], font[color], [bgcolor], [mathcolor]"
+_COLOURED = (
+    '[style*="color" i], [style*="background" i], font[color], [bgcolor], [background], '
+    "[mathcolor], [mathbackground]"
+)
+_COLOURS = frozenset({"color", "bgcolor", "background", "mathcolor", "mathbackground"})
 _FAR = 999
 """Pixels from which on something lies off the page."""
 _ALIKE = 24
@@ -189,9 +193,8 @@ def _is_far(length: str | None) -> bool:
 
 def _own_colour(node: LexborNode, style: Mapping[str, str], looks: _Looks) -> Colour | None:
     """The colour of its text, if it names one; that of what lies behind it for a transparent."""
-    named = style.get("color") or (
-        (node.attributes.get("color") or "").lower() if node.tag == "font" else ""
-    )
+    attribute = "color" if node.tag == "font" else "mathcolor"
+    named = style.get("color") or (node.attributes.get(attribute) or "").lower()
     if named.startswith("transparent") or _is_clear(named):
         return looks.behind(node, _WHITE) or _WHITE
     return _colour(named)
@@ -222,7 +225,8 @@ def _backdrop(node: LexborNode) -> Backdrop | None:
     if style.get("background-image", "none") != "none" or node.attributes.get("background"):
         return Backdrop(None)
     named = style.get("background-color") or style.get("background")
-    named = named or (node.attributes.get("bgcolor") or "").lower()
+    told = node.attributes.get("bgcolor") or node.attributes.get("mathbackground")
+    named = named or (told or "").lower()
     if not named or named.startswith(("transparent", "none", "inherit", "initial")):
         return None
     return Backdrop(_colour(named.split(" ")[0] if not named.startswith("rgb") else named))
@@ -234,7 +238,7 @@ def _is_coloured(node: LexborNode) -> bool:
     return (
         style.get("color", "inherit") not in _INHERITED
         or any(name.startswith("background") for name in style)
-        or not {"color", "bgcolor", "background"}.isdisjoint(node.attributes)
+        or not _COLOURS.isdisjoint(node.attributes)
     )
 
 

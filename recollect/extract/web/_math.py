@@ -16,6 +16,12 @@ _DRAWN = ", ".join(
     )
 )
 """what MathJax 2 draws ahead of the script that it reads"""
+_PICTURES = (
+    "img.latex[alt], img.math[alt], img.formulaInl[alt], img.formulaDsp[alt], "
+    'img[src*="//latex.codecogs.com/"][alt]'
+)
+"""of WordPress, Sphinx, Doxygen, and a service that draws for others"""
+_DELIMITED = re.compile(r"\$([^$]*)\$|\\\[(.*)\\\]", re.DOTALL)
 _STYLE = re.compile(r"\{\\(?:display|text)style (.*)\}", re.DOTALL)
 
 _REST = r"((?:[^<>\"]|\"[^\"]*\")*+)>"
@@ -27,33 +33,52 @@ _MARKUP = re.compile(
 _ATTRIBUTE = re.compile(r"\b(display|linethickness|open|close|separators)=\"([^\"]*)\"")
 
 
-def mark(page: LexborHTMLParser) -> None:
-    """Write them in place of what draws them, for `_formulas.plain`.
+def mark_drawn(page: LexborHTMLParser) -> None:
+    """Write those that are drawn from TeX in place of what draws them, for `_formulas.plain`.
 
     Of MediaWiki's the picture is seen, with what it shows in TeX, and MathML is hidden; MathJax 2
-    reads a script. Of other MathML what is drawn counts: what is noted beside it nobody sees.
+    reads a script, and MathJax 4 hides what it draws.
     """
     for around in outermost(page.css(".mwe-math-element")):
         if image := around.css_first("img[alt]"):
             tex = (image.attributes.get("alt") or "").strip()
             styled = _STYLE.fullmatch(tex)
             block = "display" in (image.attributes.get("class") or "")
-            _put(page, around, _formulas.quoted(styled[1] if styled else tex, block=block))
+            remove(around.css("math"))
+            _put(page, image, _formulas.quoted(styled[1] if styled else tex, block=block))
+    for image in page.css(_PICTURES):
+        tex = (image.attributes.get("alt") or "").strip()
+        found = _DELIMITED.fullmatch(tex)
+        block = bool(found and found[2])
+        _put(page, image, _formulas.quoted((found[1] or found[2]) if found else tex, block=block))
+    for around in page.css("mjx-container"):
+        if not around.css_first("math") and (drawn := around.css_first("[data-latex]")):
+            block = around.attributes.get("display") == "true"
+            tex = drawn.attributes.get("data-latex") or ""
+            _put(page, around, _formulas.quoted(tex, block=block))
     if scripts := page.css('script[type^="math/tex" i]'):
         remove(page.css(_DRAWN))
         for script in scripts:
             block = "display" in (script.attributes.get("type") or "")
             _put(page, script, _formulas.quoted(script.text(), block=block))
+
+
+def mark(page: LexborHTMLParser) -> None:
+    """Write MathML in the same way, once what is hidden is gone. What is drawn counts: what is
+    noted beside it nobody sees."""
     for node in outermost(page.css("math")):
         block = node.attributes.get("display") == "block"
         _put(page, node, _formulas.latex(_tree(node), block=block))
 
 
 def _put(page: LexborHTMLParser, node: LexborNode, formula: str) -> None:
+    style = node.attributes.get("style")
     text = _formulas.kept(formula)
-    if formula.startswith("$$"):
-        line = page.create_node("div")
+    if style or formula.startswith("$$"):
+        line = page.create_node("div" if formula.startswith("$$") else "span")
         line.insert_child(text)
+        if style:
+            line.attrs["style"] = style
         node.replace_with(line)
     else:
         node.replace_with(text)

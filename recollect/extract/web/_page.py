@@ -71,6 +71,8 @@ _SELF_ENDED = re.compile(
     r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)"
     r"([A-Za-z][\w:-]*)([^<>]*)/>"
 )
+# Nor do names have prefixes there.
+_OF_MATHML = re.compile(r"""xmlns:([A-Za-z]\w*)=["']http://www\.w3\.org/1998/Math/MathML["']""")
 _ASCII = "".join(map(chr, range(33, 127)))
 _MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video"
 # What is left out is decided here: it would drop menus, headers and forms without a word.
@@ -139,7 +141,10 @@ def content(parsed: Parsed) -> Extracted:
 def read_chapter(data: bytes, *, besides: str = "") -> Whole:
     """All of an XHTML page; of what it says only links, pictures and hidden text are left out, and
     what the selector `besides` names."""
-    return _read_whole(_SELF_ENDED.sub(r"<\1\2></\1>", read_page(data, None)[1]), besides)
+    source = _SELF_ENDED.sub(r"<\1\2></\1>", read_page(data, None)[1])
+    if prefix := _OF_MATHML.search(source):
+        source = re.sub(rf"(</?){prefix[1]}:", r"\1", source)
+    return _read_whole(source, besides)
 
 
 def read_letter(data: bytes, mime: str) -> Whole:
@@ -155,8 +160,9 @@ def _read_whole(source: str, besides: str = "") -> Whole:
     refuse_hostile(source)
     page = LexborHTMLParser(source)
     title = _title(page)
-    _math.mark(page)
+    _math.mark_drawn(page)
     hidden = remove(_hidden.find(page).nodes)
+    _math.mark(page)
     _lists.mark(page)
     _drop_styles(page)
     remove(page.css(f"{_MACHINERY}, {besides}" if besides else _MACHINERY))
@@ -214,9 +220,10 @@ def _as_sent(address: str, encoding: str) -> str:
 
 def _clean(page: LexborHTMLParser) -> _Cleaned:
     whole = length(page.body) if page.css_first("form") else 0
-    _math.mark(page)
+    _math.mark_drawn(page)
     found = _hidden.find(page)
     hidden = remove(found.nodes)
+    _math.mark(page)
     _lists.mark(page)
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
