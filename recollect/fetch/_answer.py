@@ -58,7 +58,7 @@ def _sentences(told: Any) -> Iterator[str]:
     fields = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
     for name, value in fields.items():
         if name in _SAYS and isinstance(value, str):
-            yield value
+            yield value.rstrip(" .")
     inner = cast("list[Any]", told) if isinstance(told, list) else fields.values()
     for value in inner:
         yield from _sentences(value)

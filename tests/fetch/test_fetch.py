@@ -828,9 +828,9 @@ def test_json_refusals_say_what_the_service_said_but_not_our_key(site: Website):
     ("body", "told"),
     [
         ('{"message": "Not Found", "documentation_url": "https://x"}', "Not Found"),
-        ('{"error": {"code": 403, "message": "No.", "errors": [{"message": "No."}]}}', "No."),
+        ('{"error": {"code": 403, "message": "No.", "errors": [{"message": "No."}]}}', "No"),
         ('{"error": "denied", "error_description": "sign in"}', "denied: sign in"),
-        ('{"message": "Failed", "errors": [{"message": "It exists"}]}', "Failed: It exists"),
+        ('{"message": "Failed.", "errors": [{"message": "It exists"}]}', "Failed: It exists"),
         ('{"detail": [{"loc": ["body"], "msg": "too long"}]}', "too long"),
         ('{"type": "about:blank", "title": "Gone", "detail": "for good"}', "Gone: for good"),
         ('{"message": "wrong key sk-1234567890"}', "wrong key ***"),
