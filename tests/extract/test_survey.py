@@ -136,6 +136,14 @@ def test_links_are_made_absolute_as_a_browser_does(survey, href, url):
     assert urls(survey(f'<html><a href="{href}">b</a>')) == ([url] if url else [])
 
 
+def test_a_page_of_frames_leads_to_them(survey):
+    frames = '<frame src="menu.html"><frameset rows=*><frame src="/start"><frame></frameset>'
+
+    page = survey(f"<html><frameset cols=*,*>{frames}<noframes>None here</noframes></frameset>")
+
+    assert urls(page) == ["https://orchard.test/fruit/menu.html", "https://orchard.test/start"]
+
+
 @pytest.mark.parametrize(
     ("base", "url"),
     [

@@ -14,7 +14,7 @@ from recollect.extract.web import _page
 from recollect.model import Blob, Link, WebPage
 
 _BOT = "recollectbot"
-_LEADS = "a[href], area[href], link[rel][href], meta[http-equiv][content]"
+_LEADS = "a[href], area[href], frame[src], link[rel][href], meta[http-equiv][content]"
 _UNENDORSED = frozenset({"nofollow", "ugc", "sponsored"})
 _REFRESH = re.compile(r"\s*[\d.]*\s*[;,]?\s*(?:url\s*=\s*)?(?:'([^']*)|\"([^\"]*)|(\S*))", re.I)
 
@@ -76,6 +76,8 @@ def _lead(node: LexborNode) -> str | None:
             # Without an address the page only loads itself again.
             target = _REFRESH.match(node.attributes.get("content") or "")
             return next(filter(None, target.groups()), None) if target else None
+        case "frame":
+            return node.attributes.get("src") or ""
         case _:
             return node.attributes.get("href") or ""
 
