@@ -87,12 +87,21 @@ def _words(node: LexborNode, attribute: str) -> set[str]:
 
 
 def _canonical(page: LexborHTMLParser, base: str | None) -> str | None:
-    """Only the head's: the body may hold what visitors wrote. Two that differ say nothing."""
-    named = {
-        _page.absolute(node.attributes.get("href") or "", base)
-        for node in page.css("head > link[rel][href]")
-        if "canonical" in _words(node, "rel")
-    }
+    """Only the head's: the body may hold what visitors wrote. Two that differ say nothing. A page
+    that leads elsewhere at once says by that where it is read."""
+    named = (
+        {
+            _page.absolute(node.attributes.get("href") or "", base)
+            for node in page.css("head > link[rel][href]")
+            if "canonical" in _words(node, "rel")
+        }
+        or {
+            _page.absolute(target, base)
+            for node in page.css("head > meta[http-equiv][content]")  # in noscript it is for others
+            if (target := _lead(node))
+            and (node.attributes.get("content") or "").lstrip()[:1] == "0"
+        }
+    )
     return named.pop() if len(named) == 1 else None
 
 
