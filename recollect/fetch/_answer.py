@@ -35,6 +35,7 @@ _SAYS = frozenset({"detail", "error", "error_description", "message", "msg", "ti
 """names of what is for people in the JSON of a refusal: of Google, Microsoft, GitHub, Notion,
 OpenAI, FastAPI, OAuth (RFC 6749 5.2) and problem details (RFC 9457)"""
 _MARKUP = re.compile(r"\s*<[!?a-zA-Z]")
+_TAG = re.compile(r"<[^<>]*>?")
 _TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
 
 
@@ -44,7 +45,7 @@ def said_in(data: bytes, *, hide: Iterable[str] = ()) -> str:
     text = data[: 100 * EXCERPT].decode(errors="replace")
     if _MARKUP.match(text):
         title = _TITLE.search(text)
-        text = unescape(title[1]) if title else text
+        text = unescape(title[1] if title else _TAG.sub(" ", text))
     else:
         with suppress(ValueError, RecursionError):
             text = ": ".join(dict.fromkeys(_sentences(json.loads(text)))) or text
