@@ -36,16 +36,16 @@ _SAYS = frozenset({"detail", "error", "error_description", "message", "msg", "ti
 OpenAI, FastAPI, OAuth (RFC 6749 5.2) and problem details (RFC 9457)"""
 _MARKUP = re.compile(r"\s*<[!?a-zA-Z]")
 _TAG = re.compile(r"<[^<>]*>?")
-_TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 
 
 def said_in(data: bytes, *, hide: Iterable[str] = ()) -> str:
     """What a refusal says, on one line, as words for people where they can be told from its form;
     without `hide`, secrets that were sent with the call."""
-    text = data[: 100 * EXCERPT].decode(errors="replace")
+    text = data[: 100 * EXCERPT].decode("utf-8-sig", errors="replace")
     if _MARKUP.match(text):
         title = _TITLE.search(text)
-        text = unescape(title[1] if title else _TAG.sub(" ", text))
+        text = unescape((title and title[1].strip()) or _TAG.sub(" ", text))
     else:
         with suppress(ValueError, RecursionError):
             text = ": ".join(dict.fromkeys(_sentences(json.loads(text)))) or text

@@ -841,7 +841,9 @@ def test_json_refusals_say_what_the_service_said_but_not_our_key(site: Website):
         ('"no"', '"no"'),
         ("<html><head><title>502 Bad\nGateway &amp; more</title></head>", "502 Bad Gateway & more"),
         ("<!doctype html><p>Go <b>away</b>, now", "Go away , now"),
+        ("<html><title> </title>Later", "Later"),
         ("<!doctype html>", ""),
+        ('\ufeff{"message": "marked"}', "marked"),
     ],
 )
 def test_refusals_are_told_in_the_words_for_people(site: Website, body: str, told: str):
