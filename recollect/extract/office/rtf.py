@@ -45,8 +45,7 @@ _WORDS = {
 """What xberg does not know, in words that it does. It takes headers and footers for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
-_WRAPPED = re.compile(rb"(\\u-?\d{1,6})[\r\n]++|(?<![\\\r\n])[\r\n]++(?=\\)")
-"""the end of a line, which may part a character from its bytes; it says nothing"""
+_NUMBER_AHEAD = re.compile(rb"\\u-?\d{1,6}\Z")
 _TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
 """a cell within a cell once more, for readers that do not know such"""
 _PAIR = re.compile(
@@ -93,8 +92,7 @@ def extract(blob: Blob) -> Extracted:
 
 def _plain(data: bytes) -> bytes:
     """The same in words that xberg understands."""
-    data = _WRAPPED.sub(lambda end: b"%s " % end[1] if end[1] else b"", data)
-    data = _TWICE.sub(b"", data)
+    data = _TWICE.sub(b"", _unwrapped(data))
     if b"\\{\\*" in data or data.count(b"\\*") > data.count(b"{\\*"):
         data = _OPTIONAL.sub(_of_group, data)
     data = _powers.in_rtf(_composed(_rtf_signs.told(data)))
@@ -141,6 +139,19 @@ def _in_known_words(data: bytes) -> bytes:
     # Where it is one everywhere, as mostly, groups do not matter, and to find them takes long.
     marks = _MARK_OR_BRACE if {*_SKIP.findall(data)} - {b"1"} else _MARK
     return marks.sub(plainly, data)
+
+
+def _unwrapped(data: bytes) -> bytes:
+    """Without ends of lines between control words, which say nothing and may part a character from
+    its bytes."""
+    lines = data.splitlines(keepends=True)
+    for at, line in enumerate(lines[:-1]):
+        text = line.rstrip(b"\r\n")
+        if _NUMBER_AHEAD.search(text[-10:]):
+            lines[at] = text + b" "
+        elif lines[at + 1].startswith(b"\\") and not text.endswith(b"\\"):
+            lines[at] = text
+    return b"".join(lines)
 
 
 def _of_group(mark: re.Match[bytes]) -> bytes:
