@@ -157,6 +157,11 @@ def _has_holes(value: object) -> bool:
     return isinstance(value, list) and None in value
 
 
+def _holds_objects(body: object) -> bool:
+    members = cast("list[object]", body) if isinstance(body, list) else [body]
+    return all(isinstance(one, ServiceAnswer) for one in members)
+
+
 _EVENT = re.compile(rb"event: (?P<name>\w+)\ndata: (?P<data>[^\n]*)")
 
 
@@ -291,14 +296,14 @@ class Service:
                 self._stop.wait(min(max(pause, after), LONGEST_PAUSE))
 
     def _read(self, answer: EndpointAnswer, kind: type) -> Any:
-        if answer.status == 204:
-            return {}
+        if answer.status == 204 and kind is dict:
+            return ServiceAnswer()
         try:
             body = json.loads(answer.data, object_hook=ServiceAnswer)
         except (ValueError, RecursionError):
             body = None
         good = 200 <= answer.status < 300
-        if not isinstance(body, kind if good else dict) or _has_holes(body):
+        if not (isinstance(body, kind if good else dict) and _holds_objects(body)):
             if answer.status >= 500:
                 raise Transient(f"{self.url} answered {answer.status}")
             raise self._strange(answer)

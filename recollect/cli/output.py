@@ -54,7 +54,9 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     try:
         agreed = typer.confirm(question, err=True)  # noqa: TID251 # all others call `confirm`
-    except typer.Abort:
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         if sys.stdin.isatty():
             raise
         tell("")  # which ends the line of the question

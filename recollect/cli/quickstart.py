@@ -1,6 +1,7 @@
 """`recollect quickstart`: from nothing to the first hit, with a bundled sample."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -161,6 +162,8 @@ def _scratch() -> Generator[Service]:
             _until_ready(url, process, log)
             yield Service(url, (folder / "data" / "api-key").read_text().strip())
         finally:
+            # Ctrl-C once more would leave the folder, and a service that goes on writing to it.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             process.terminate()
             process.wait()
 

@@ -401,7 +401,7 @@ class _Reply:
 
     def description(self, hide: Sequence[str]) -> str:
         """What the provider says of an error, on one line, without secrets of either side."""
-        text: Any = self.fields.get("error_description")
+        text: Any = self.fields.get("error_description", self.fields.get("message"))
         if not isinstance(text, str):
             return ""
         theirs = (self.fields.get(k) for k in ("access_token", "refresh_token", "id_token"))

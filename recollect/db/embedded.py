@@ -497,6 +497,7 @@ class Embedded:
             text=True,
             check=False,
             timeout=120,
+            start_new_session=True,  # as the server, see above
             cwd="/",
             env=ENVIRONMENT,
             user=self._account.uid,

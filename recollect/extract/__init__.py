@@ -8,7 +8,7 @@ process. Nothing here parses a stranger's bytes in the calling process.
 from recollect.extract._answers import Limits
 from recollect.extract._registry import HEAD, Format, detect, format_of, nearest, supported
 from recollect.extract._sandbox import Sandbox
-from recollect.extract._text import NO_TEXT, clean, safe_name
+from recollect.extract._text import NO_TEXT, clean, safe_name, without_data
 from recollect.extract.text._captions import weave
 from recollect.extract.web._markup import is_html
 
@@ -26,4 +26,5 @@ __all__ = [
     "safe_name",
     "supported",
     "weave",
+    "without_data",
 ]

@@ -22,9 +22,16 @@ from typing import NoReturn, cast
 import msgspec
 
 from recollect.errors import Permanent
-from recollect.extract import _zip
+from recollect.extract import _ole, _zip
 from recollect.extract._places import Places
-from recollect.extract._text import NO_TEXT, clean_line, clean_placed, count_smuggled
+from recollect.extract._registry import HEAD
+from recollect.extract._text import (
+    NO_TEXT,
+    clean_line,
+    clean_placed,
+    count_smuggled,
+    without_data,
+)
 from recollect.extract._wire import (
     Birth,
     Listening,
@@ -237,8 +244,7 @@ def work(
     """
     blob = Blob(data, mime=job.mime, name=job.name, url=job.url)
     try:
-        is_archive = job.extractor in kinds and kinds[job.extractor].is_archive
-        if is_archive and (document := _zip.document(data)):
+        if job.extractor in kinds and (document := _document(kinds[job.extractor], data)):
             return ReadReply(document=document)
         match job.task:
             case Task.READ:
@@ -257,6 +263,16 @@ def work(
         return ReadReply(code="extraction_memory")
     except RecursionError:
         return ReadReply(code="unreadable_content", message="it is nested too deeply")
+
+
+def _document(kind: Kind, data: bytes) -> str | None:
+    """The media type of the document that a container is, where its first bytes did not tell."""
+    if kind.is_archive:
+        return _zip.document(data)
+    if not _ole.is_ole(data) or kind.sniff(data[:HEAD]) is not None:
+        return None
+    found = _ole.document(data)
+    return None if found in kind.types else found
 
 
 def _read_kind(job: ReadJob, blob: Blob, kind: Kind, text_bytes: int) -> ReadReply:
@@ -313,10 +329,11 @@ def _hear(kind: Kind, blob: Blob, listening: Listening) -> Heard:
 def _reply(extracted: Extracted, text_bytes: int) -> ReadReply:
     places = Places.of(extracted.places)
     _keep_encoded(extracted.text)
-    text, starts = clean_placed(extracted.text, places.starts())
-    warnings = [clean_line(warning) for warning in extracted.warnings]
+    read, starts, data = without_data(extracted.text, places.starts())
+    text, starts = clean_placed(read, starts)
+    warnings = [*map(clean_line, extracted.warnings), *data]
     # Cleaning took out what is invisible: a text that came out as it was has nothing of it.
-    if text != extracted.text.strip("\n") and (smuggled := count_smuggled(extracted.text)):
+    if text != read.strip("\n") and (smuggled := count_smuggled(read)):
         warnings.append(f"Text in invisible characters was left out ({smuggled:,} characters).")
     if len(text) * 4 > text_bytes and len(encoded := text.encode()) > text_bytes:
         text = encoded[:text_bytes].decode("utf-8", "ignore")

@@ -40,7 +40,7 @@ _FAR = 1_000
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _KEPT = {ord(sign): 0x10FE00 + ord(sign) for sign in string.punctuation + " "}
 _PLAIN = {kept: sign for sign, kept in _KEPT.items()}
-_IS_KEPT = re.compile("[\U0010fe20-\U0010fe7e]")
+_DOLLAR = chr(_KEPT[ord("$")])
 _ON = ("", "1", "on", "true")
 _OFF = ("0", "off", "false")
 _TOKENS = frozenset({"mi", "mn", "mo", "mtext", "ms", "t"})
@@ -128,7 +128,7 @@ def kept(text: str) -> str:
 
 
 def plain(markdown: str) -> str:
-    return markdown.translate(_PLAIN) if _IS_KEPT.search(markdown) else markdown
+    return markdown.translate(_PLAIN) if _DOLLAR in markdown else markdown
 
 
 def _written(element: Element) -> str:

@@ -26,6 +26,16 @@ _PAGE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
+_OFFICE_ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+"
+    rb"<(?:\w+:)?(Workbook|wordDocument|package)[\s>]",
+    re.DOTALL,
+)
+_OF_EXCEL = b"urn:schemas-microsoft-com:office:spreadsheet"
+_OF_OFFICE = {
+    b"wordDocument": b"http://schemas.microsoft.com/office/word/2003/wordml",
+    b"package": b"http://schemas.microsoft.com/office/2006/xmlPackage",
+}
 _INTERPRETER = re.compile(rb"(?:\xef\xbb\xbf)?#![ \t]*+/")
 _HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]*):", re.M)
 _ENVELOPE = re.compile(rb"\d{1,9}[ \t]*\r?\n|From (?=[^\n]*+\n)[^\n]*?\d\d:\d\d[^\n]*+\n")
@@ -92,7 +102,16 @@ def doc(head: bytes) -> bool | None:
 
 
 def xls(head: bytes) -> bool | None:
-    return _ole.sniff(head, "Workbook", "Book")
+    return is_excel_xml(head) or _ole.sniff(head, "Workbook", "Book")
+
+
+def is_excel_xml(head: bytes) -> bool:
+    return _office_root(head) == b"Workbook" and _OF_EXCEL in head
+
+
+def _office_root(head: bytes) -> bytes:
+    root = _OFFICE_ROOT.match(head)
+    return root[1] if root else b""
 
 
 def ppt(head: bytes) -> bool | None:
@@ -108,11 +127,20 @@ def docx(head: bytes) -> bool | None:
         # Word wraps an encrypted DOCX in the container of its old formats. So do the others, and
         # an encrypted file is one like the other.
         return True if _ole.ENCRYPTED in _ole.streams_in(head) else None
+    if is_office_xml(head):
+        return b"ppt/" not in head
     return _zip.sniff(head, _zip.DOCX)
 
 
 def pptx(head: bytes) -> bool | None:
+    if is_office_xml(head):
+        return b"ppt/" in head
     return None if _ole.is_ole(head) else _zip.sniff(head, _zip.PPTX)
+
+
+def is_office_xml(head: bytes) -> bool:
+    """Whether it is a document of Word or PowerPoint in one file of XML."""
+    return _office_root(head) in _OF_OFFICE and _OF_OFFICE[_office_root(head)] in head
 
 
 def xlsx(head: bytes) -> bool | None:

@@ -18,7 +18,14 @@ _END_OF_CHAIN = 0xFFFFFFFA
 ENCRYPTED = "EncryptedPackage"
 MESSAGE = "__properties_version1.0"
 """a stream of each message of Outlook (MS-OXMSG 2.4)"""
-_MAIN = frozenset({"WordDocument", "Workbook", "Book", "PowerPoint Document", MESSAGE})
+_MAIN = {
+    "WordDocument": "application/msword",
+    "Workbook": "application/vnd.ms-excel",
+    "Book": "application/vnd.ms-excel",
+    "PowerPoint Document": "application/vnd.ms-powerpoint",
+    MESSAGE: "application/vnd.ms-outlook",
+}
+"""main streams, and the media types of what has them"""
 _FIRST_BYTES = {
     # Writers mostly put the main stream first: the header of Word's (MS-DOC 2.5.2), and the first
     # record of Excel's (MS-XLS 2.4.21).
@@ -47,10 +54,20 @@ def sniff(head: bytes, *streams: str) -> bool | None:
     """Whether an OLE file has one of these streams, as far as its head tells."""
     if not is_ole(head):
         return False
-    if names := streams_in(head) & _MAIN:
+    if names := streams_in(head) & _MAIN.keys():
         # A Word file may hold a workbook, but not in its root's first sector.
         return bool(names & set(streams))
     return None
+
+
+def document(data: bytes) -> str | None:
+    """The media type of the document that an OLE file is by its list, wherever that stands; None
+    for another thing, and for a damaged one."""
+    try:
+        own = Streams(data).own
+    except Permanent:
+        return None
+    return next((mime for stream, mime in _MAIN.items() if stream in own), None)
 
 
 def refuse_encrypted(data: bytes) -> None:

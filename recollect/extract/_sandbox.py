@@ -246,7 +246,9 @@ class Sandbox:
         intake: Intake | None = None,
         *,
         owner: str | None = None,
+        turned: bool = False,
     ) -> ReadReply:
+        """`turned`: whether it was found to be of another kind than its first bytes said."""
         owner = owner if self._files_per_child > 1 and job.size <= SMALL else None
         job = msgspec.structs.replace(job, more=owner is not None)
         listening = job.listening
@@ -265,10 +267,11 @@ class Sandbox:
             )
             with self._line.join(), self._heavy_turn, self._turn_of_machine():
                 reply = self._ask(job, blob)
-        if reply.document and self._kinds[job.extractor].is_archive:
+        if reply.document:
             other = next((one for one in self._kinds.values() if reply.document in one.types), None)
-            if other is not None and not other.is_archive:
-                return self._read(blob, self._job(blob, other.name), owner=owner)
+            if turned or other is None or other.is_archive:
+                raise Permanent(f"{_called(blob)} cannot be read: it is not what it says")
+            return self._read(blob, self._job(blob, other.name), owner=owner, turned=True)
         if reply.needs_heavy:
             raise _crash(blob, job)
         if reply.code:

@@ -14,6 +14,7 @@ _BY_HTML, _BY_XBERG = (
         r"[!\"$-'*-,./:-<>-@\[-`{}~]",
     )
 )
+_MARKS = ("*", "__", "==", "~~")
 _NUMBERED = r"&#(9|32|160|5760|819\d|820[0-2]|8239|8287|12288);"
 _SPACE = re.compile(rf"(__|==){_NUMBERED}(?:\1)?|{_NUMBERED}(__|==)")
 """at the edge of what is underlined or marked; xberg writes it so that it would be within that"""
@@ -51,7 +52,7 @@ def plain(text: str, *, by_xberg: bool = False) -> str:
     emphasis part a word: `**R**etrieval` would be found by neither part."""
     if by_xberg and "&#" in text:
         text = _SPACE.sub(_outside, text)
-    if _GLUED.search(text):
+    if any(mark in text for mark in _MARKS) and _GLUED.search(text):
         text = "\n".join(_whole(text.split("\n")))
     if "\\" not in text:
         return text

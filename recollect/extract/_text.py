@@ -7,7 +7,7 @@ import re
 import string
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from recollect.model import codec_of
 
@@ -89,6 +89,21 @@ _PASSES: Sequence[tuple[re.Pattern[str], str, Callable[[str], object]]] = (
     (_BLANK_LINES, "\n\n\n\n", lambda text: "\n" * 5 in text),
 )
 """Pattern, what replaces it, and a quick look whether it can be there at all."""
+_LEAST_DATA = 500
+"""characters; keys, hashes and signatures, which people may look for, are shorter"""
+_CAPITALS, _SMALL_LETTERS, _DIGITS = (
+    signs.encode() for signs in (string.ascii_uppercase, string.ascii_lowercase, string.digits)
+)
+_SIGNS_OF_DATA = (string.ascii_letters + string.digits + "+/").encode()
+_AS_DATA = bytes(ord("a") if byte in _SIGNS_OF_DATA else ord(" ") for byte in range(256))
+_LINE_OF_DATA = b"a" * 60
+_DATA = re.compile(
+    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}+={0,2}(?:\s{1,40}[A-Za-z0-9+/]{60,}+={0,2})*+"
+    # The last line is shorter.
+    r"(?:\s{1,40}[A-Za-z0-9+/]{1,75}(?:={1,2}|(?<=[A-Za-z0-9+/]{16}))"
+    r"(?=[ \t]*(?:\r?\n|\Z)|[\"'<>)}\]]))?"
+)
+_LEFT_OUT = "\N{HORIZONTAL ELLIPSIS}"
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAME_BYTES = 255
 _ENDING = 10
@@ -259,7 +274,8 @@ def clean_placed(text: str, starts: Sequence[int]) -> tuple[str, Sequence[int]]:
     for pattern, new, may_be_in in _PASSES if _has_rare(text) else _PASSES[-2:]:
         if may_be_in(text):
             if starts:
-                starts = _after(text, starts, pattern, len(new))
+                spans = (found.span() for found in pattern.finditer(text))
+                starts = _after(spans, starts, len(new))
             text = _replaced(text, pattern, new)
     stripped = text.lstrip("\n")
     ahead = len(text) - len(stripped)
@@ -287,12 +303,11 @@ def _has_any(encoded: bytes, patterns: Sequence[tuple[Sequence[bytes], re.Patter
     )
 
 
-def _after(text: str, starts: Sequence[int], pattern: re.Pattern[str], size: int) -> Sequence[int]:
-    """Where `starts` are once each match is replaced by `size` characters."""
+def _after(spans: Iterable[tuple[int, int]], starts: Sequence[int], size: int) -> Sequence[int]:
+    """Where `starts` are once what is in each span is replaced by `size` characters."""
     moved = array("I")
     gone = index = 0
-    for match in pattern.finditer(text):
-        start, end = match.span()
+    for start, end in spans:
         while index < len(starts) and starts[index] <= start:
             moved.append(starts[index] - gone)
             index += 1
@@ -304,6 +319,35 @@ def _after(text: str, starts: Sequence[int], pattern: re.Pattern[str], size: int
         return starts
     moved.extend(start - gone for start in starts[index:])
     return moved
+
+
+def without_data(text: str, starts: Sequence[int] = ()) -> tuple[str, Sequence[int], Sequence[str]]:
+    """The text without what is written in base64 (RFC 4648), such as pictures within Markdown;
+    where in it that begins what began at `starts` (in order); a warning, if there was any."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    if _LINE_OF_DATA not in encoded.translate(_AS_DATA):  # at the speed of memory
+        return text, starts, ()
+    spans = [found.span() for found in _DATA.finditer(text) if _is_data(found[0])]
+    kept: list[str] = []
+    at = 0
+    for start, end in spans:
+        kept += text[at:start], _LEFT_OUT
+        at = end
+    left_out = sum(end - start for start, end in spans)
+    warnings = [f"Data in base64 was left out ({left_out:,} characters)."] if spans else []
+    return "".join([*kept, text[at:]]), _after(spans, starts, len(_LEFT_OUT)), warnings
+
+
+def _is_data(run: str) -> bool:
+    """Of random bytes each kind of letter comes often, and other signs seldom. A sequence of a gene
+    has no digits, numbers in hexadecimal have letters of one case, addresses many slashes."""
+    data = run.encode()
+    few = len(data) // 50
+    return (
+        len(data) >= _LEAST_DATA
+        and all(_count(data, signs) > few for signs in (_CAPITALS, _SMALL_LETTERS, _DIGITS))
+        and _count(data, b"+/") < 4 * few
+    )
 
 
 def count_smuggled(text: str) -> int:

@@ -158,8 +158,8 @@ class Packed(msgspec.Struct, frozen=True):
 class ReadReply(msgspec.Struct, frozen=True):
     """The outcome: a text, or a code and a message. With `packed` it is not the last one.
 
-    `needs_heavy`: neither; the job is one for a heavy child. `document`: the same; what looked like
-    an archive is a document of this media type.
+    `needs_heavy`: neither; the job is one for a heavy child. `document`: the same; it is a
+    document of this media type, which its first bytes did not tell.
     """
 
     text: str = ""

@@ -76,9 +76,10 @@ def composed(source: bytes) -> bytes:
         text = source.decode()
     except UnicodeDecodeError:
         return source
-    text = unicodedata.normalize("NFC", _REFERENCE.sub(_beyond_ascii, text))
-    new = text.encode("utf-8", "surrogatepass")
-    return source if new == source else new
+    told = _REFERENCE.sub(_beyond_ascii, text) if "&#" in text else text
+    if told == text and unicodedata.is_normalized("NFC", text):
+        return source
+    return unicodedata.normalize("NFC", told).encode("utf-8", "surrogatepass")
 
 
 def _beyond_ascii(reference: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from recollect.errors import Permanent
 
@@ -105,6 +105,16 @@ def document(data: bytes) -> str | None:
     if not {"[Content_Types].xml", "_rels/.rels"} <= package.names.keys():
         return None
     return next((mime for main, mime in _MAINS.items() if main in package.names), None)
+
+
+def packed(parts: Mapping[str, bytes]) -> bytes:
+    """A container of these parts."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compresslevel=1) as archive:
+        for name, part in parts.items():
+            is_large = len(part) > _AT_ONCE
+            archive.writestr(name, part, zipfile.ZIP_DEFLATED if is_large else zipfile.ZIP_STORED)
+    return out.getvalue()
 
 
 class Package:

@@ -7,7 +7,7 @@ are not ours. Nothing else in the package may connect to what a URL names.
 """
 
 from recollect.fetch._address import JudgedAddress, Network, parse_url
-from recollect.fetch._answer import believable, outcome, told_time
+from recollect.fetch._answer import believable, outcome, said_in, told_time
 from recollect.fetch._backend import Dial, Resolver, system_dial, system_resolve
 from recollect.fetch._endpoint import Endpoint, EndpointAnswer, Upload
 from recollect.fetch._fetcher import Fetched, Fetcher, FetchLimits, Sniff, UrlVerdict, self_test
@@ -31,6 +31,7 @@ __all__ = [
     "believable",
     "outcome",
     "parse_url",
+    "said_in",
     "self_test",
     "system_dial",
     "system_resolve",

@@ -1,14 +1,16 @@
 """Reading HTTP answers: bounded bodies, and what a status means for what happens next."""
 
+import json
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.message import Message
 from email.utils import collapse_rfc2231_value, parsedate_to_datetime
-from typing import Any
+from html import unescape
+from typing import Any, cast
 from urllib.parse import unquote
 
 from recollect.errors import Permanent, Transient
@@ -26,6 +28,41 @@ STEP = 256 * 1024
 """decoded bytes at a time"""
 SNIFFED = 512
 """decoded bytes by which a kind is told"""
+
+EXCERPT = 300
+"""characters of a refusal that are passed on"""
+_SAYS = frozenset({"detail", "error", "error_description", "message", "msg", "title"})
+"""names of what is for people in the JSON of a refusal: of Google, Microsoft, GitHub, Notion,
+OpenAI, FastAPI, OAuth (RFC 6749 5.2) and problem details (RFC 9457)"""
+_MARKUP = re.compile(r"\s*<[!?a-zA-Z]")
+_TAG = re.compile(r"<[^<>]*>?")
+_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
+
+
+def said_in(data: bytes, *, hide: Iterable[str] = ()) -> str:
+    """What a refusal says, on one line, as words for people where they can be told from its form;
+    without `hide`, secrets that were sent with the call."""
+    text = data[: 100 * EXCERPT].decode("utf-8-sig", errors="replace")
+    if _MARKUP.match(text):
+        title = _TITLE.search(text)
+        text = unescape((title and title[1].strip()) or _TAG.sub(" ", text))
+    else:
+        with suppress(ValueError, RecursionError):
+            text = ": ".join(dict.fromkeys(_sentences(json.loads(text)))) or text
+    for secret in hide:
+        text = text.replace(secret, "***")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:EXCERPT]
+
+
+def _sentences(told: Any) -> Iterator[str]:
+    """What an object says comes before what is said inside of it."""
+    fields = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    for name, value in fields.items():
+        if name in _SAYS and isinstance(value, str):
+            yield value.rstrip(" .")
+    inner = cast("list[Any]", told) if isinstance(told, list) else fields.values()
+    for value in inner:
+        yield from _sentences(value)
 
 
 def outcome(status: int, headers: Mapping[str, str], message: str) -> Transient | Permanent:

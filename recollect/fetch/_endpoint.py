@@ -13,11 +13,9 @@ import httpcore
 import httpx
 
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch._answer import broken_off, join_headers, outcome, read_body
+from recollect.fetch._answer import broken_off, join_headers, outcome, read_body, said_in
 
 LARGEST_ANSWER = 64_000_000
-EXCERPT = 300
-"""characters of a refusal that are passed on"""
 
 Upload = tuple[str, IO[bytes], str]
 """file name, open file, media type"""
@@ -59,7 +57,8 @@ class Endpoint:
         headers = dict(headers or {})
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             raise SetupError("a header for an endpoint has characters that no header may have")
-        self._secrets = [word for value in headers.values() for word in value.split()]
+        words = [word for value in headers.values() for word in value.split()]
+        self._secrets = [word for word in words if len(word) >= 8]
         try:
             url = httpx.URL(base_url)
         except httpx.InvalidURL as error:
@@ -164,20 +163,17 @@ class Endpoint:
             raise Transient(f"{self._host} did not answer in time", code="timeout") from error
 
     def refusal(self, answer: EndpointAnswer, *, hide: Sequence[str] = ()) -> Transient | Permanent:
-        """What an answer other than 2xx means (`http_<status>`), with its beginning as message.
+        """What an answer other than 2xx means (`http_<status>`), with what it says as message.
 
         `hide` are secrets that were sent with the call.
         """
-        said = answer.data.decode(errors="replace")[: 10 * EXCERPT]
-        for secret in hide:
-            said = said.replace(secret, "***")
-        said = " ".join(self._without_secrets(said).split())[:EXCERPT]
+        said = said_in(answer.data, hide=(*hide, *self._secrets))
         message = f"{self._host} answered {answer.status}" + (f": {said}" if said else "")
         return outcome(answer.status, answer.headers, message)
 
     def request_json(self, method: str, path: str, body: object | None = None) -> Any:
         """Send JSON, get JSON. Raises Transient or Permanent (`http_<status>`) for other than 2xx,
-        with the beginning of the answer as its message."""
+        with what the answer says as its message."""
         answer = self.request(method, path, json=body)
         if not 200 <= answer.status < 300:
             raise self.refusal(answer)
@@ -208,9 +204,3 @@ class Endpoint:
             raise Transient(f"no connection to {self._host}", code="unreachable") from error
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
             raise broken_off(self._host) from error
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
-            if len(secret) >= 8:
-                text = text.replace(secret, "***")
-        return text

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch import Endpoint, EndpointAnswer
+from recollect.fetch import Endpoint, EndpointAnswer, said_in
 from recollect.fetch._answer import outcome
 from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment, Transcriber
 
@@ -30,7 +30,6 @@ PATIENCE = 600.0
 """seconds without an answer: a small machine may need as long as the sound lasts"""
 WHOLE = 1_200.0
 """seconds for a whole answer: some send a byte at a time to keep the connection"""
-EXCERPT = 300
 
 MODEL_FILES = ("model.bin", "config.json", "tokenizer.json")
 GET_BETTER = (
@@ -284,10 +283,7 @@ class EndpointTranscriber:
         return _parse(answer.data, len(pcm) / SAMPLE_BYTES / rate)
 
     def _judge(self, answer: EndpointAnswer) -> Transient | Permanent:
-        said = answer.data.decode(errors="replace")[: 10 * EXCERPT]
-        if self._key is not None:
-            said = said.replace(self._key, "***")
-        said = " ".join(said.split())[:EXCERPT]
+        said = said_in(answer.data, hide=[self._key] if self._key else [])
         message = f"transcription: the endpoint answered {answer.status}" + (said and f": {said}")
         if setting := _SETTINGS.get(answer.status):
             return Transient(f"{message}; check {setting}", code=f"http_{answer.status}")

@@ -256,8 +256,10 @@ def read_note(content: Content) -> Extracted:
 
 
 def _given(text: str, kind: str) -> Extracted:
+    said, _, warnings = extract.without_data(text)
     # The comments of a script look like headings.
-    return Extracted(text=extract.clean(text), kind=kind, markdown=not text.startswith("#!"))
+    is_markdown = not text.startswith("#!")
+    return Extracted(extract.clean(said), kind=kind, warnings=warnings, markdown=is_markdown)
 
 
 def _is_newer(claim: Claim) -> bool:
@@ -282,7 +284,7 @@ def _synced(app: App, claim: Claim, into: IO[bytes] | None, alive: Alive) -> Ext
     """What a connection brings: its listing, or a fetch. Its title is that of the provider."""
     content, title = claim.content, claim.document.title
     if content.text is not None:
-        return Extracted(extract.clean(content.text), title=title, kind=content.kind)
+        return replace(_given(content.text, content.kind), title=title)
     found = sources.fetch(app, claim)
     if isinstance(found, Extracted):
         extracted = replace(found, text=storable(found.text), title=storable(found.title))

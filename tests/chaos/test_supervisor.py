@@ -17,8 +17,11 @@ from recollect.app import App
 from recollect.cli.serve import Supervisor
 from recollect.ops import readiness
 from tests.chaos.test_crash import alive, children, family, part_of, postmaster, serving
-from tests.conftest import RECOLLECT, Service, eventually
+from tests.conftest import RECOLLECT, Service, eventually, free_port
 from tests.conftest import serving as running
+
+MAKING = ("making", "data")
+"""a cluster while initdb writes it, and after that"""
 
 pytestmark = [
     pytest.mark.chaos,
@@ -162,6 +165,24 @@ def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_
         finally:
             found["worker"].send_signal(signal.SIGCONT)
         found["worker"].wait(30)
+
+
+def test_ctrl_c_in_the_first_start_is_no_fault_of_the_database(short_tmp: Path) -> None:
+    folder = short_tmp / "first" / "postgres"
+    with subprocess.Popen(
+        [*RECOLLECT, "serve", "--port", str(free_port()), "--data-dir", str(folder.parent)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A shell's background jobs, and what they start, are deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        eventually(lambda: any((folder / name / "global/pg_control").exists() for name in MAKING))
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+
+    assert process.returncode == 0, told
 
 
 def test_a_closed_terminal_ends_all_of_it(short_tmp: Path) -> None:

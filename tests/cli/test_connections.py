@@ -1,5 +1,7 @@
 """What the command line tells who connects providers: what to do next, and what does not go on."""
 
+import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Generator
@@ -276,3 +278,26 @@ def test_what_two_connections_of_a_bucket_have_in_common_is_told(
 
     assert told in said if told else said == ""
     assert all(f"papers/{one['prefix']}" in listed for one in (first, second) if "prefix" in one)
+
+
+def test_ctrl_c_at_a_question_is_an_interrupt(desk: Desk) -> None:
+    id = desk.run("connect", "github", "--json").json["id"]
+    with subprocess.Popen(
+        desk.run.command("disconnect", id),
+        cwd=desk.run.folder,
+        env=desk.run.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # A shell's background jobs, and what they start, are deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stderr is not None
+        told = b""
+        while not told.endswith(b"[y/N]:"):
+            told += process.stderr.read(1)
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+
+    assert process.returncode == 130, rest
+    assert desk.connection(id)

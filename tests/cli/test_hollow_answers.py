@@ -120,3 +120,16 @@ def test_an_answer_that_nests_without_an_end_is_not_of_a_service(key: str) -> No
 
     assert isinstance(ended.exception, SetupError)
     assert "is that the right address?" in str(ended.exception)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("answer", [(204, b""), (200, b"[7]")], ids=["nothing", "numbers"])
+def test_an_answer_of_something_else_ends_in_a_sentence(
+    key: str, command: tuple[str, ...], answer: tuple[int, bytes]
+) -> None:
+    with Proxy() as proxy:
+        proxy.on("", status=answer[0], body=answer[1], times=None)
+        ended = CliRunner().invoke(commands, [*command, "--url", proxy.url, "--key", key])
+
+    assert isinstance(ended.exception, SetupError)
+    assert "address" in str(ended.exception)

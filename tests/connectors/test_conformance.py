@@ -970,6 +970,18 @@ STAND_INS: dict[str, tuple[int, str, bytes]] = {
 }
 
 
+@every("world", conforming("page", by_day=("gmail", "onedrive", "s3")), indirect=True)
+def test_17_what_a_gateway_refuses_is_told_in_its_words(world: World) -> None:
+    world.connect()
+    world.sync()
+    page = b"<html><head><title>Blocked by the gateway</title></head><body>Ask IT.</body></html>"
+    world.peer.proxy.on("", status=403, body=page, times=None)
+
+    world.sync()
+
+    assert "Blocked by the gateway" in world.run()["error"]
+
+
 @every("world", conforming("page"), indirect=True)
 @every(
     "came",

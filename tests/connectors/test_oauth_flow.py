@@ -552,6 +552,15 @@ def test_what_only_the_user_can_mend(own: Peer, error: str, status: int):
         own.refresh(tokens)
 
 
+def test_what_notion_says_of_an_error_is_told(own: Peer):
+    tokens = own.authorize()
+    said = {"object": "error", "code": "invalid_grant", "message": "Invalid refresh token."}
+    own.proxy.on("^POST /token", status=400, json_body=said)
+
+    with pytest.raises(Reauthorize, match=r"\(invalid_grant: Invalid refresh token\.\)"):
+        own.refresh(tokens)
+
+
 @pytest.mark.parametrize(
     "error", ["invalid_client", "unauthorized_client", "incorrect_client_credentials"]
 )

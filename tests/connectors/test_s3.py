@@ -838,6 +838,18 @@ def test_unknown_refusals_are_quoted_without_the_keys(synced: MemorySource, prox
     assert "Odd: *** and ***" in str(error_)
 
 
+@pytest.mark.parametrize("status", [400, 403, 405, 500])
+def test_what_stands_before_the_store_is_told_in_its_words(
+    synced: MemorySource, proxy: Proxy, status: int
+):
+    page = b"<html><head><title>Blocked by the gateway</title></head><body>"
+    proxy.on("list-type=2", times=None, status=status, body=page)
+
+    error_ = refused(synced)
+
+    assert str(error_).endswith(f" answered {status} Blocked by the gateway")
+
+
 def test_a_stop_is_heard_between_pages(synced: MemorySource):
     synced.stopped = True
 

@@ -620,6 +620,16 @@ def test_a_canonical_link_that_leads_nowhere_is_not_believed(site: Site, source:
     assert verdicts(source)["/shut"] == "robots"
 
 
+def test_a_page_that_leads_elsewhere_at_once_is_no_document(site: Site, source: MemorySource):
+    site.write("/", "Redirecting …", head='<meta http-equiv="refresh" content="0; url=/latest/">')
+    site.write("/latest/")
+
+    crawl(source)
+
+    assert row(source, "/").detail == site.url("/latest/")
+    assert documents(source) == {"/latest/"}
+
+
 def test_a_copy_stays_one_while_its_original_does_not_answer(site: Site, source: MemorySource):
     site.write("/", links=["/a", "/b"])
     site.write("/a")

@@ -1,6 +1,7 @@
 """The first minute with the product: quickstart, completion, and commands without a service."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typer.main import get_group
 
 from recollect.cli import COMMANDS
 from recollect.ingest.samples import FIRST, texts
-from tests.conftest import Service
+from tests.conftest import Service, eventually
 from tests.e2e.shell import Shell, Starter
 
 ASKING = (
@@ -140,6 +141,32 @@ def test_it_brings_a_service_along_and_throws_it_away(alone: Shell, short_tmp: P
     assert list(scratch.glob("recollect-quickstart-*")) == []
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(scratch) not in running.stdout
+
+
+@pytest.mark.timeout(600)
+def test_an_impatient_ctrl_c_leaves_nothing_of_it(alone: Shell, short_tmp: Path) -> None:
+    scratch = short_tmp / f"quick-{uuid.uuid4().hex[:6]}"
+    scratch.mkdir(mode=0o711)
+    with subprocess.Popen(
+        alone.command("quickstart", "--serve"),
+        cwd=alone.folder,
+        env=alone.environment(TMPDIR=str(scratch)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # A shell's background jobs, and what they start, are deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        eventually(lambda: any(scratch.glob("*/data/postgres/data/*")))
+
+        def ended() -> bool:
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        eventually(ended)
+        _, told = process.communicate()
+
+    assert process.returncode == 130, told
+    assert list(scratch.glob("recollect-quickstart-*")) == []
 
 
 def test_a_service_of_its_own_takes_no_address(alone: Shell) -> None:

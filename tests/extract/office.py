@@ -1,6 +1,7 @@
 """Small files of the office kinds, made on the spot, some of them byte by byte."""
 
 import io
+import re
 import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,24 @@ def packed(parts: Mapping[str, str | bytes]) -> bytes:
             kind = zipfile.ZIP_STORED if name == "mimetype" else zipfile.ZIP_DEFLATED
             archive.writestr(name, body, kind)
     return out.getvalue()
+
+
+def in_one_xml(package: bytes) -> bytes:
+    """The parts of a package beside each other, as Word saves a document as XML."""
+    with zipfile.ZipFile(io.BytesIO(package)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    written = [
+        b'<pkg:part pkg:name="/%s" pkg:contentType="x"><pkg:xmlData>%s</pkg:xmlData></pkg:part>'
+        % (name.encode(), re.sub(rb"<\?xml[^>]*\?>\s*", b"", part))
+        for name, part in parts.items()
+        if name.endswith((".xml", ".rels")) and not name.startswith("[")
+    ]
+    return (
+        b'<?xml version="1.0" standalone="yes"?>\n<?mso-application progid="Word.Document"?>\n'
+        b'<pkg:package xmlns:pkg="http://schemas.microsoft.com/office/2006/xmlPackage">%s'
+        b'<pkg:part pkg:name="/word/media/a.png"><pkg:binaryData>%s</pkg:binaryData></pkg:part>'
+        b"</pkg:package>" % (b"".join(written), b"iVBORw0KGgo" * 100)
+    )
 
 
 def xlsx(sheets: Mapping[str, Rows], fill: Callable[[Workbook], object] | None = None) -> bytes:
@@ -325,8 +344,13 @@ def ole(streams: Mapping[str, bytes]) -> bytes:
     )
 
 
-def ppt(slides: Sequence[tuple[str, Sequence[str]]], *, password: bool = False) -> bytes:
-    """A PowerPoint 97 file: slides of a title and bullets (MS-PPT 2.5)."""
+def ppt(
+    slides: Sequence[tuple[str, Sequence[str]]],
+    *,
+    password: bool = False,
+    others: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """A PowerPoint 97 file: slides of a title and bullets (MS-PPT 2.5); with `others`, streams."""
 
     def record(kind: int, body: bytes, version: int = 0xF) -> bytes:
         return struct.pack("<HHI", version, kind, len(body)) + body
@@ -342,7 +366,7 @@ def ppt(slides: Sequence[tuple[str, Sequence[str]]], *, password: bool = False) 
         document += record(1006, record(1007, bytes(24), 2) + drawing)
     token = 0xF3D1C4DF if password else 0xE391C05F
     user = record(0xFF6, struct.pack("<II", 20, token) + bytes(12), 0)
-    return ole({"PowerPoint Document": document, "Current User": user})
+    return ole({"PowerPoint Document": document, "Current User": user, **(others or {})})
 
 
 def msg(subject: str, body: str, **fields: str) -> bytes:

@@ -1,7 +1,9 @@
 """Text that no reader sees is left out or named, never passed off as what the document says."""
 
+import struct
+import zlib
 from io import BytesIO
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 import pytest
 from docx.enum.style import WD_STYLE_TYPE
@@ -293,6 +295,33 @@ def test_hidden_text_in_another_encoding_of_the_same_file_is_found(read):
 
     assert SECRET not in extracted.text
     assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
+@pytest.mark.parametrize(
+    ("main", "name"), [("word/document.xml", "a.docx"), ("content.xml", "a.odt")]
+)
+def test_what_is_searched_for_hidden_text_is_what_is_read(read, main, name):
+    """Of two parts one is called like the other by the field for names in Unicode (APPNOTE 4.6.9),
+    which some readers know."""
+    hidden = f"<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>{SECRET}</w:t></w:r></w:p>"
+    veiled = f'<text:p text:style-name="T1">{SECRET}</text:p>'
+    shown, other = (
+        (office.docx("<w:p><w:r><w:t>Seen.</w:t></w:r></w:p>"), office.docx(hidden))
+        if name == "a.docx"
+        else (
+            office.odf("text", "<text:p>Seen.</text:p>", _HIDDEN_STYLE),
+            office.odf("text", veiled, _HIDDEN_STYLE),
+        )
+    )
+    raw = b"other.xml"
+    field = struct.pack("<BI", 1, zlib.crc32(raw)) + main.encode()
+    entry = ZipInfo(raw.decode())
+    entry.extra = struct.pack("<HH", 0x7075, len(field)) + field
+    out = BytesIO(shown)
+    with ZipFile(out, "a") as archive:
+        archive.writestr(entry, ZipFile(BytesIO(other)).read(main))
+
+    assert read(out.getvalue(), name).text == "Seen."
 
 
 DEFAULT = "<!DOCTYPE w:document [<!ATTLIST w:color w:val CDATA 'FFFFFF'>]>"

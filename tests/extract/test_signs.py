@@ -64,6 +64,20 @@ def test_signs_within_code_and_tables_stay_as_they_are(read):
     )
 
 
+def test_each_character_of_an_rtf_that_is_another_one_is_that_one(read):
+    others = {
+        chr(code): other
+        for code in range(0x80, 0xD800)
+        if len(other := unicodedata.normalize("NFC", chr(code))) == 1 and other != chr(code)
+    }
+    body = "x".join(f"\\u{ord(sign)}?" for sign in others)
+
+    # Of the two that are wide spaces xberg makes narrow ones.
+    text = read(f"{{\\rtf1\\ansi {body}}}".encode(), "a.rtf").text
+
+    assert " ".join(text.split()) == " ".join("x".join(others.values()).split())
+
+
 @pytest.mark.parametrize("signs", ["5 k\u2126", "cafe\u0301", "12 \u212b"])
 @pytest.mark.parametrize("kind", ["docx", "docx by number", "odt"])
 def test_signs_that_have_another_form_leave_the_structure(read, kind: str, signs: str):

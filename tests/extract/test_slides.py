@@ -25,6 +25,12 @@ def test_each_slide_is_a_page_with_its_title_bullets_and_notes(read):
     ]  # fmt: skip
 
 
+def test_a_presentation_in_one_file_of_xml_is_read_as_that_in_parts(read):
+    data = office.pptx(SLIDES, notes={2: "Mention the frost."})
+
+    assert read(office.in_one_xml(data), "a.xml").text == read(data, "a.pptx").text
+
+
 def test_notes_are_known_by_their_type_however_their_part_is_called(read):
     def renamed(text: str) -> str:
         return text.replace("notesSlides/notesSlide", "said/words")
@@ -176,6 +182,23 @@ def test_a_presentation_of_opendocument_is_read_alike(read, name):
 
 def test_the_title_of_its_properties_is_that_of_an_opendocument_presentation(read):
     assert read(office.odf("presentation", ODP, title="Our year")).title == "Our year"
+
+
+@pytest.mark.parametrize("name", ["a.ppt", "a.pptx", "a.docm", "a.xlsx", "a.doc", "a.xls", "a.msg"])
+def test_an_old_presentation_is_read_whatever_its_name_says_and_however_it_lists_its_parts(
+    read, name: str
+):
+    """The first bytes tell of no more than three of its streams."""
+    data = office.ppt([("Harvest", ["quince"])], others=dict.fromkeys("ABC", b"x"))
+
+    assert "quince" in read(data, name).text
+
+
+def test_another_file_in_the_container_of_old_office_files_is_none(read):
+    """As drawings of Visio are."""
+    for name in ("a.docx", "a.xls", "a.pptx"):
+        with pytest.raises(Permanent, match=r"old Office|not what it says"):
+            read(office.ole(dict.fromkeys("ABCD", b"x")), name)
 
 
 def test_a_locked_opendocument_presentation_says_so(read):

@@ -470,3 +470,68 @@ def test_a_cell_of_an_ods_without_text_gives_the_value_that_it_has(read):
     found = read(office.odf("spreadsheet", sheet), "a.ods").text
 
     assert all(value in found for value in ("true", "pear", "PT11H12M00S", "3.5"))
+
+
+def _in_xml(sheets: str, styles: str = "", *, prefix: str = "") -> bytes:
+    """A workbook as Excel 2003 writes it, or as others do, with a `prefix` for its elements."""
+    spaces = f'xmlns{prefix and ":" + prefix[:-1]}="urn:schemas-microsoft-com:office:spreadsheet"'
+    body = f"<Styles>{styles}</Styles>{sheets}"
+    body = re.sub(r"<(/?)(?=\w)", rf"<\1{prefix}", body)
+    return (
+        '<?xml version="1.0"?>\n<?mso-application progid="Excel.Sheet"?>\n<!-- made by hand -->\n'
+        f'<{prefix}Workbook {spaces} xmlns:ss="urn:schemas-microsoft-com:office:spreadsheet">'
+        '<DocumentProperties xmlns="urn:schemas-microsoft-com:office:office">'
+        f"<Title>Our year</Title></DocumentProperties>{body}</{prefix}Workbook>"
+    ).encode()
+
+
+_FRUITS = (
+    '<Worksheet ss:Name="Fruits"><Table>'
+    '<Row><Cell><Data ss:Type="String">Fruit</Data></Cell>'
+    '<Cell><Data ss:Type="String">Picked</Data></Cell>'
+    '<Cell><Data ss:Type="String">Share</Data></Cell>'
+    '<Cell><Data ss:Type="String">Ripe</Data></Cell></Row>'
+    '<Row ss:Index="4"><Cell><Data ss:Type="String">quince<I> late</I></Data>'
+    '<Comment ss:Author="Ann"><Data>mind the frost</Data></Comment></Cell>'
+    '<Cell><Data ss:Type="DateTime">2024-02-05T00:00:00.000</Data></Cell>'
+    '<Cell ss:StyleID="p"><Data ss:Type="Number">0.25</Data></Cell>'
+    '<Cell><Data ss:Type="Boolean">1</Data></Cell></Row>'
+    '<Row ss:Span="1"><Cell ss:MergeAcross="1"><Data ss:Type="String">pear</Data></Cell>'
+    '<Cell><Data ss:Type="Number">12345678901234567890</Data></Cell></Row>'
+    '<Row><Cell ss:Index="4"><Data ss:Type="Error">#N/A</Data></Cell></Row></Table></Worksheet>'
+)
+_HIDDEN_ONE = (
+    '<Worksheet ss:Name="Old"><Table><Row><Cell><Data ss:Type="String">plum</Data></Cell></Row>'
+    "</Table><WorksheetOptions><Visible>SheetHidden</Visible></WorksheetOptions></Worksheet>"
+)
+
+
+@pytest.mark.parametrize("name", ["a.xls", "a.xml", "a.xlsx", None])
+@pytest.mark.parametrize("prefix", ["", "x:"])
+def test_a_workbook_in_xml_is_read_as_any_other(read, name, prefix):
+    percent = '<Style ss:ID="p"><NumberFormat ss:Format="Percent"/></Style>'
+
+    extracted = read(_in_xml(_FRUITS + _HIDDEN_ONE, percent, prefix=prefix), name)
+
+    assert extracted.text == (
+        "## Fruits\n\n"
+        "Fruit: quince late; Picked: 2024-02-05; Share: 25%; Ripe: TRUE\n"
+        "Fruit: pear; Share: 12345678901234567890\n"
+        "Ripe: #N/A\n"
+        "mind the frost\n\n"
+        "## Old\n\nplum"
+    )
+    assert [place.at.get("row") for place in extracted.places] == [None, 4, 5, 7, None, None, 1]
+    assert extracted.title == "Our year"
+    assert [*extracted.warnings] == [
+        'The sheet "Old" is hidden in the file; its rows were read as well.'
+    ]
+
+
+@pytest.mark.parametrize("index", ["9" * 30, "-1", "x", "0"])
+def test_a_workbook_in_xml_may_count_its_cells_wrongly(read, index):
+    row = f'<Row ss:Index="{index}"><Cell ss:Index="{index}"><Data>quince</Data></Cell></Row>'
+
+    text = read(_in_xml(f'<Worksheet ss:Name="S"><Table>{row}</Table></Worksheet>'), "a.xls").text
+
+    assert text == "## S\n\nquince"

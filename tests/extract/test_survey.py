@@ -136,6 +136,14 @@ def test_links_are_made_absolute_as_a_browser_does(survey, href, url):
     assert urls(survey(f'<html><a href="{href}">b</a>')) == ([url] if url else [])
 
 
+def test_a_page_of_frames_leads_to_them(survey):
+    frames = '<frame src="menu.html"><frameset rows=*><frame src="/start"><frame></frameset>'
+
+    page = survey(f"<html><frameset cols=*,*>{frames}<noframes>None here</noframes></frameset>")
+
+    assert urls(page) == ["https://orchard.test/fruit/menu.html", "https://orchard.test/start"]
+
+
 @pytest.mark.parametrize(
     ("base", "url"),
     [
@@ -274,10 +282,16 @@ def test_a_query_that_the_encoding_of_the_page_lacks_is_utf_8(survey):
         ('<base href="/x/"><link rel="canonical" href="a">', "https://orchard.test/x/a"),
         ('<link rel="canonical" href="javascript:a">', None),
         ('<link rel="canonical">', None),
+        ('<meta http-equiv="Refresh" content="0; url=/new">', "https://orchard.test/new"),
+        ('<meta http-equiv=refresh content="0;/new"><link rel=canonical href=/a>',
+         "https://orchard.test/a"),
+        ('<meta http-equiv="refresh" content="30; url=/new">', None),
+        ('<meta http-equiv="refresh" content="0">', None),
+        ('<noscript><meta http-equiv="refresh" content="0; url=/old-browsers"></noscript>', None),
         ("", None),
         ('<body><p>said a visitor: <link rel="canonical" href="/a">', None),
     ],
-    ids=range(9),
+    ids=range(14),
 )  # fmt: skip
 def test_the_address_that_a_page_calls_its_own(survey, head, canonical):
     assert survey(f"<html>{head}<p>text").canonical == canonical

@@ -1,11 +1,23 @@
 """Text and Markdown keep their words whatever the encoding; all output is clean."""
 
+import base64
+import json
+import random
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.extract import _text
-from recollect.extract._text import clean, clean_placed, decode, looks_like_text, safe_name
+from recollect.extract._text import (
+    clean,
+    clean_placed,
+    decode,
+    looks_like_text,
+    safe_name,
+    without_data,
+)
 
 PANGRAMS = {
     "cp1252": "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich — „schön“. " * 3,
@@ -242,3 +254,71 @@ def test_a_text_of_several_pieces_is_cleaned_as_it_is_at_once():
 
     assert len(long) > _text._WINDOW
     assert clean(long) == clean_placed(long, ())[0]
+
+
+DATA = base64.b64encode(random.Random(51).randbytes(3_000)).decode()
+LINES = "\n".join(DATA[at : at + 76] for at in range(0, len(DATA), 76))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "kept"),
+    [
+        (
+            "a.md",
+            f"before ![x](data:image/png;base64,{DATA}) after",
+            "before ![x](data:image/png;base64,…) after",
+        ),
+        ("a.md", f"x\n\n[image1]: <data:image/png;base64,{DATA}>\n", "[image1]: <data:image/"),
+        ("a.txt", f"before\n{LINES}\nafter", "before\n…\nafter"),
+        ("a.txt", f"before\n{LINES}\nafter".replace("\n", "\r\n"), "before\n…\nafter"),
+        ("a.json", json.dumps({"name": "quince", "image": DATA}), "name: quince\nimage: …"),
+        ("a.xml", f"<?xml version='1.0'?><r><b>{LINES}</b><c>after</c></r>", "b: …\nc: after"),
+        ("a.csv", f"name,image\nquince,{DATA}\npear,{DATA}\n", "image: …\nname: pear; image: …"),
+        ("a.eml", f"From: a@b.example\nTo: c@d.example\n\nbefore\n{LINES}\n", "before\n…"),
+        ("a.py", f"x = {DATA!r}\n", "x = '…'"),
+    ],
+)
+def test_pictures_and_files_in_base64_are_left_out(read, name: str, source: str, kept: str):
+    extracted = read(source.encode(), name)
+
+    assert kept in extracted.text
+    assert not re.search(r"[A-Za-z0-9+/]{40}", extracted.text)
+    [warning] = extracted.warnings
+    assert re.fullmatch(r"Data in base64 was left out \([48],[01]\d\d characters\)\.", warning)
+    assert all(
+        extracted.text[place.start :].startswith("name: ")
+        for place in extracted.places
+        if "row" in place.at
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        DATA[:480],
+        random.Random(51).randbytes(1_000).hex(),
+        "ACGTTGCA" * 200,
+        "https://a.example/" + "Area51/photos/" * 80,
+        "Donaudampfschifffahrtsgesellschaft" * 30,
+    ],
+    ids=["a key", "hexadecimal", "a gene", "an address", "a long word"],
+)
+def test_what_only_looks_a_little_like_base64_stays(said: str):
+    shown, _, warnings = without_data(f"a {said} b")
+
+    assert shown == f"a {said} b"
+    assert not warnings
+
+
+# More could be the last line of the data.
+_SHORT = st.text(st.characters(exclude_characters="="), max_size=15)
+
+
+@given(st.text(), _SHORT, st.sampled_from([DATA, LINES[: 50 * 77 - 1]]))
+def test_what_stands_around_base64_stays(before: str, after: str, data: str):
+    text = f"{before} {data} {after}"
+
+    shown, starts, _ = without_data(text, [0, len(before) + 1, len(text) - len(after)])
+
+    assert shown == f"{before} … {after}"
+    assert [*starts] == [0, len(before) + 1, len(shown) - len(after)]

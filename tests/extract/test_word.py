@@ -342,3 +342,104 @@ def test_styles_based_on_thousands_of_others_take_no_time(read):
     }
 
     assert read(office.docx(numbered * 3_000, parts), "a.docx").text.count("x") == 3_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("", ""), ('w:styleId="', 'w:x="" w:styleId="'), ("<w:style ", "<w:style\n")]
+)
+def test_a_style_among_hundreds_says_what_those_say_that_it_is_based_on(read, old, new):
+    """As Word writes them, and as others do."""
+    base = '<w:basedOn w:val="{}"/>'
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{id}"><w:name w:val="{id}"/>{said}</w:style>\n'
+        for id, said in {
+            "Normal": "",
+            **{f"Unused{at}": base.format("Head") for at in range(300)},
+            "Deep": base.format("Mid"),
+            "Mid": base.format("Head"),
+            "Head": "<w:pPr><w:numPr><w:numId w:val='1'/></w:numPr></w:pPr>",
+            "Hiding": "<w:rPr><w:vanish/></w:rPr>",
+            "Hidden": base.format("Hiding"),
+        }.items()
+    )
+    level = '<w:lvl w:ilvl="0"><w:start w:val="1"/><w:lvlText w:val="Article %1"/></w:lvl>'
+    parts = {
+        "styles.xml": ("styles", f"<w:styles>{styles.replace(old, new)}</w:styles>"),
+        "numbering.xml": (
+            "numbering",
+            f'<w:numbering><w:abstractNum w:abstractNumId="0">{level}</w:abstractNum>'
+            '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num></w:numbering>',
+        ),
+    }
+    body = "".join(
+        f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{style}</w:t></w:r></w:p>'
+        for style in ("Deep", "Hidden", "Deep", "Normal")
+    )
+
+    text = read(office.docx(body, parts), "a.docx").text
+
+    assert text.split("\n\n") == ["Article 1 Deep", "Article 2 Deep", "Normal"]
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.doc", "a.docx", None])
+def test_a_document_in_one_file_of_xml_is_read_as_that_in_parts(read, name):
+    def fill(document):
+        document.add_heading("Harvest")
+        document.add_paragraph("quince", style="List Bullet")
+        document.add_paragraph("pear", style="List Number")
+        document.add_table(1, 2).cell(0, 1).text = "plum"
+
+    data = samples.word(fill)
+
+    assert read(office.in_one_xml(data), name).text == read(data, "a.docx").text
+
+
+WORD_2003 = """<?xml version="1.0" encoding="UTF-8"?>
+<?mso-application progid="Word.Document"?>
+<w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml"
+ xmlns:wx="http://schemas.microsoft.com/office/word/2003/auxHint" xmlns:aml="aml" xmlns:o="o">
+<o:DocumentProperties><o:Title>Our &amp; year</o:Title></o:DocumentProperties>
+<w:fonts><w:defaultFonts w:ascii="Courier"/></w:fonts>
+<w:styles><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style>
+</w:styles><w:body><wx:sect><wx:sub-section>
+<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Harvest</w:t></w:r></w:p>
+<w:p><w:r><w:t>It was good</w:t></w:r><w:r><w:footnote><w:p><w:r><w:t>in May</w:t></w:r></w:p>
+</w:footnote></w:r><aml:annotation aml:id="1" w:type="Word.Insertion"><aml:content><w:r>
+<w:t xml:space="preserve"> for all</w:t></w:r></aml:content></aml:annotation>
+<aml:annotation aml:id="2" w:type="Word.Deletion"><aml:content><w:r><w:delText>gone</w:delText>
+</w:r></aml:content></aml:annotation><aml:annotation aml:id="3" w:type="Word.Comment.Start"/>
+<w:r><w:t>.</w:t></w:r><aml:annotation aml:id="3" w:type="Word.Comment"><aml:content><w:p><w:r>
+<w:t>Is that </w:t></w:r><aml:annotation w:type="Word.Insertion"><aml:content><w:r><w:t>so?</w:t>
+</w:r></aml:content></aml:annotation></w:p></aml:content></aml:annotation>
+<w:r><w:rPr><w:vanish/></w:rPr><w:t>unseen</w:t></w:r></w:p>
+<w:p><w:pPr><w:listPr><w:ilvl w:val="0"/><wx:t wx:val="2.1."/><wx:font wx:val="Arial"/></w:listPr>
+</w:pPr><w:r><w:t>quince</w:t></w:r></w:p>
+<w:p><w:pPr><w:listPr><wx:t wx:val="·"/></w:listPr></w:pPr><w:r><w:t>pear</w:t></w:r></w:p>
+<w:tbl><w:tr><w:tc><w:p><w:r><w:t>plum</w:t></w:r></w:p></w:tc></w:tr></w:tbl>
+<w:p><w:r><w:pict><w:binData w:name="a.png">iVBORw0KGgoAAA==</w:binData></w:pict></w:r></w:p>
+</wx:sub-section></wx:sect></w:body></w:wordDocument>"""
+
+
+@pytest.mark.parametrize("name", ["a.doc", "a.xml", None])
+def test_what_word_2003_and_servers_of_its_time_wrote_as_xml_is_read(read, name):
+    extracted = read(WORD_2003, name)
+
+    assert [" ".join(block.split()) for block in extracted.text.split("\n\n")] == [
+        "# Harvest",
+        "It was good for all.",
+        "in May",
+        "Is that so?",
+        "2.1. quince",
+        "- pear",
+        "| plum | | --- |",
+    ]
+    assert extracted.title == "Our & year"
+    assert [*extracted.warnings] == ["Hidden text was left out (6 characters)."]
+
+
+@pytest.mark.parametrize("body", ["", "<w:body>", "<w:body><w:p></w:body>"])
+def test_a_broken_document_in_one_file_of_xml_says_so(read, body):
+    data = f"{WORD_2003[: WORD_2003.index('<o:Doc')]}{body}</w:wordDocument>"
+
+    with pytest.raises(Permanent, match="damaged"):
+        read(data, "a.doc")

@@ -824,6 +824,37 @@ def test_json_refusals_say_what_the_service_said_but_not_our_key(site: Website):
     assert len(message) < 400
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"message": "Not Found", "documentation_url": "https://x"}', "Not Found"),
+        ('{"error": {"code": 403, "message": "No.", "errors": [{"message": "No."}]}}', "No"),
+        ('{"error": "denied", "error_description": "sign in"}', "denied: sign in"),
+        ('{"message": "Failed.", "errors": [{"message": "It exists"}]}', "Failed: It exists"),
+        ('{"detail": [{"loc": ["body"], "msg": "too long"}]}', "too long"),
+        ('{"type": "about:blank", "title": "Gone", "detail": "for good"}', "Gone: for good"),
+        ('{"message": "wrong key sk-1234567890"}', "wrong key ***"),
+        ('{"message": "wrong\\u0000key\\nsk-\\u0031234567890\\ud800"}', "wrong key ***"),
+        ('{"code": 7, "reason": null}', '{"code": 7, "reason": null}'),
+        ('{"message": "cut o', '{"message": "cut o'),
+        ("[" * 30_000, "[" * 300),
+        ('"no"', '"no"'),
+        ("<html><head><title>502 Bad\nGateway &amp; more</title></head>", "502 Bad Gateway & more"),
+        ("<!doctype html><p>Go <b>away</b>, now", "Go away , now"),
+        ("<html><title> </title>Later", "Later"),
+        ("<!doctype html>", ""),
+        ('\ufeff{"message": "marked"}', "marked"),
+    ],
+)
+def test_refusals_are_told_in_the_words_for_people(site: Website, body: str, told: str):
+    site.page("/", body, status=403)
+    endpoint = Endpoint(site.url(), headers={"Authorization": "Bearer sk-1234567890"})
+
+    with pytest.raises(Permanent) as refusal:
+        endpoint.request_json("GET", "/")
+    assert str(refusal.value).partition(" answered 403: ")[2] == told
+
+
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
 def test_json_trouble_is_transient(site: Website, status: int):
     site.fail_next(status, retry_after="3")

@@ -1,5 +1,6 @@
 """Notes worked together end as they would by themselves, whatever happens to one of them."""
 
+import base64
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ TEXTS = [
     "<html><body><p>a page</p></body></html>",
     "\ufeff  Käse \u200b und Bröt",
     "a line\r\nand another\x0cand one more",
+    f"a weir ![](data:image/png;base64,{base64.b64encode(bytes(range(256)) * 4).decode()})",
 ]
 
 
@@ -133,6 +135,19 @@ def test_together_all_is_as_it_would_be_one_by_one(own: App, model: Picky, tenan
     assert largest > 8
     assert together == rows(own, tenant)
     assert counted == term_counts(own, tenant)
+
+
+@pytest.mark.parametrize("size", [1_000, 200_000])
+def test_pictures_within_a_text_that_was_given_are_not_indexed(own: App, tenant: Tenant, size: int):
+    picture = base64.b64encode(bytes(range(256)) * (size // 256)).decode()
+    add(own, tenant, f"A heron.\n\n![its nest](data:image/png;base64,{picture})\n\nA weir.")
+
+    drain(own)
+
+    [row] = rows(own, tenant).values()
+    assert row["text"] == "A heron.\n\n![its nest](data:image/png;base64,…)\n\nA weir."
+    assert row["warnings"] == [f"Data in base64 was left out ({len(picture):,} characters)."]
+    assert row["chunks"] == 1
 
 
 def test_one_that_cannot_be_done_fails_alone(own: App, tenant: Tenant):

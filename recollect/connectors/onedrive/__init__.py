@@ -138,7 +138,7 @@ class OneDrive(Connector):
         for code in sorted(codes & REFUSALS.keys()):
             kind, sentence = REFUSALS[code]
             return Permanent(sentence, code=kind)
-        if status == 403:
+        if status == 403 and codes:
             return denial_of(codes, message)
         return None
 

@@ -26,7 +26,7 @@ from recollect.connectors.api import (
     rest,
 )
 from recollect.errors import NotFoundError, Permanent, Reauthorize, Transient
-from recollect.fetch import EndpointAnswer, Fetcher, outcome
+from recollect.fetch import EndpointAnswer, Fetcher, outcome, said_in
 
 LARGEST_OBJECT = 50_000_000
 """bytes"""
@@ -243,7 +243,7 @@ class S3Bucket:
         """What an answer means that is worth another try; None: it is not one."""
         if answer.status == 200 or 300 <= answer.status < 400:
             return None
-        code, said, _ = _error(answer.data)
+        code, _, _ = _error(answer.data)
         meant = outcome(answer.status, answer.headers, "")
         after = meant.after if isinstance(meant, Transient) else None
         if code in SLOW or answer.status == 429:
@@ -256,7 +256,7 @@ class S3Bucket:
         # A success without what was asked for (204) is none.
         if code in PASSING or isinstance(meant, Transient) or answer.status < 300:
             return Transient(
-                f"{self._host} answered {answer.status} {self._quoted(code, said)}".rstrip(),
+                f"{self._host} answered {answer.status} {self._quoted(answer)}".rstrip(),
                 code=PROVIDER_UNAVAILABLE,
                 after=after,
             )
@@ -264,7 +264,7 @@ class S3Bucket:
 
     def _refusal(self, answer: EndpointAnswer, right: str) -> Exception:
         """What an answer means that no other try would change; `right` is what was needed."""
-        code, said, region = _error(answer.data)
+        code, _, region = _error(answer.data)
         if code in REFUSED_KEYS:
             why = REFUSED_KEYS[code]
             return Reauthorize(f"{self._host} refuses the key: {why}; {NEW_KEY}")
@@ -281,14 +281,14 @@ class S3Bucket:
             return away
         if code in ELSEWHERE or 300 <= answer.status < 400:
             return self._elsewhere(region)
-        if answer.status == 403:
+        if answer.status == 403 and (code or not answer.data):
             return Permanent(
                 f"the key may not read this; it needs {right}, and kms:Decrypt where the bucket is"
-                f" encrypted with a key of KMS ({self._quoted(code, said) or answer.status})",
+                f" encrypted with a key of KMS ({self._quoted(answer) or answer.status})",
                 code="access_denied",
             )
         return Permanent(
-            f"{self._host} answered {answer.status} {self._quoted(code, said)}".rstrip(),
+            f"{self._host} answered {answer.status} {self._quoted(answer)}".rstrip(),
             code=f"http_{answer.status}",
         )
 
@@ -300,12 +300,12 @@ class S3Bucket:
             fault = f"is not in region {given}, or not at this endpoint; change the connection"
         return Permanent(f"the bucket {self._settings.bucket!r} {fault}", code="wrong_region")
 
-    def _quoted(self, code: str, said: str) -> str:
-        """What the service says of an error, without what is secret."""
-        said = " ".join(f"{code}: {said}".split()) if said else code
-        for secret in (self._settings.secret_access_key, self._settings.access_key_id):
-            said = said.replace(secret, "***")
-        return said[:EXCERPT]
+    def _quoted(self, answer: EndpointAnswer) -> str:
+        """What the service says of an error, or something before it, without what is secret."""
+        code, said, _ = _error(answer.data)
+        told = ": ".join(filter(None, (code, said))).encode() or answer.data
+        keys = (self._settings.secret_access_key, self._settings.access_key_id)
+        return said_in(told, hide=keys)[:EXCERPT]
 
 
 def sign(settings: Settings, host: str, path: str, query: str, at: datetime) -> dict[str, str]:

@@ -17,10 +17,9 @@ _HEADING = re.compile(r"heading|title", re.IGNORECASE)
 _PLACE = re.compile("%([1-9])")
 _PLAIN = re.compile(r"%[1-9][.)]?")
 """what xberg writes by itself"""
+_LIST = re.compile(rb"""numId\s[^<>]*?val=["'](\d{1,9})["']""")
 _ENDS = frozenset({"p", "pPr", "numPr", "pStyle"})
 _SAYING = frozenset({"pStyle", "outlineLvl", "numId", "ilvl", "del"})
-_BEGIN, _STYLE_END = b"<w:style ", b"</w:style>"
-_STYLE_ID = re.compile(rb'\bw:styleId="([^"&]*)"')
 _LONGEST = 100
 """characters of a level's text"""
 _LAST_LEVEL = 8
@@ -94,37 +93,33 @@ class _Paragraph:
     """where `numPr` and `pStyle` stand"""
 
 
-def numbered(source: bytes, styles: bytes | None, lists: bytes | None) -> bytes:
-    """The main part, in UTF-8, with such numbers as text. Raises Permanent for broken XML."""
-    if lists is None or not any(b"numPr" in part for part in (source, styles or b"")):
+def numbered(source: bytes, styles: bytes, lists: bytes) -> bytes:
+    """The main part, in UTF-8, with such numbers as text; a part that it does not have is empty.
+    Raises Permanent for broken XML."""
+    if not lists or not any(b"numPr" in part for part in (source, styles)):
         return source
     known = _Styles(styles)
-    return _Numbering(source, known, _Lists(lists, known)).written()
+    found = _Lists(lists, known)
+    if _has_bullets_alone(source, known, found):
+        return source
+    return _Numbering(source, known, found).written()
+
+
+def _has_bullets_alone(source: bytes, styles: "_Styles", lists: "_Lists") -> bool:
+    """A quick look at the lists that are in use, which says no where it cannot tell."""
+    named = _LIST.findall(source)
+    ids = {style.list for style in styles.of.values() if style.list} | {id.decode() for id in named}
+    found = [lists.find(id) for id in ids]
+    return len(named) == source.count(b"numId") and all(
+        one and not one.seen and all(level.format == "bullet" for level in one.levels.values())
+        for one in found
+    )
 
 
 class _Styles:
-    """Each is read when it is asked for: a usual file has hundreds, and uses few."""
-
-    def __init__(self, source: bytes | None) -> None:
+    def __init__(self, source: bytes) -> None:
         self.of: dict[str, _Style] = {}
         self.default = ""
-        self._unread: dict[str, bytes] = {}
-        if source is None:
-            return
-        for block in source.split(_BEGIN)[1:]:
-            end = block.find(_STYLE_END) + len(_STYLE_END)
-            tag = block[: block.find(b">")]
-            id = _STYLE_ID.search(tag)
-            if id is None or end < len(tag):  # it is written in another way
-                self._unread.clear()
-                break
-            self._unread[id[1].decode()] = _BEGIN + block[:end]
-            if b"w:default=" in tag:
-                self._read(_BEGIN + block[:end])
-        if not self._unread:
-            self._read(source)
-
-    def _read(self, source: bytes) -> None:
         style = _Style()
 
         def start(tag: str, values: Mapping[str, str]) -> None:
@@ -148,17 +143,13 @@ class _Styles:
                 case _:
                     pass
 
-        _xml.parse([source], start)
-
-    def _knows(self, id: str) -> bool:
-        if id in self._unread:
-            self._read(self._unread.pop(id))
-        return id in self.of
+        if source:
+            _xml.parse([source], start)
 
     def chain(self, id: str) -> list[tuple[str, _Style]]:
         """A style and those that it is based on."""
         found: dict[str, _Style] = {}
-        while self._knows(id) and id not in found and len(found) < _DEEPEST:
+        while id in self.of and id not in found and len(found) < _DEEPEST:
             found[id] = self.of[id]
             id = found[id].based_on
         return list(found.items())

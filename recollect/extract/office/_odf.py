@@ -1,16 +1,17 @@
 """What OpenDocument files share: are they locked, and what is their title. Those in one file of XML
 (OpenDocument 1.3 part 3, 3.1.2) become such as others are."""
 
-import io
-import zipfile
+import re
 from collections.abc import Iterator, Mapping
 from xml.parsers import expat
 
 from recollect.errors import Permanent
-from recollect.extract import _magic, _xml
+from recollect.extract import _magic, _xml, _zip
 from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
 
+_MANIFEST = "META-INF/manifest.xml"
+_ENCRYPTED = re.compile(rb"<(?:\w+:)?encryption-data[\s/>]")
 _ROOT, _OBJECT, _PICTURE = "office:document", "draw:object", "office:binary-data"
 _STYLES = ("office:font-face-decls", "office:styles", "office:automatic-styles")
 _PARTS = {
@@ -24,24 +25,14 @@ def packed(data: bytes) -> bytes:
     """In parts, as most files are. Raises Permanent."""
     if not _magic.FLAT.match(data):
         return data
-    flat = _Flat(data)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, part in flat.parts():
-            archive.writestr(name, part)
-    return out.getvalue()
+    return _zip.packed(dict(_Flat(data).parts()))
 
 
 def open_package(data: bytes) -> Package:
     """Raises Permanent, also with encrypted_file."""
     package = Package(packed(data))
-    if "META-INF/manifest.xml" in package.names:
-
-        def start(tag: str, attributes: Mapping[str, str]) -> None:
-            if tag == "encryption-data":
-                raise Permanent("it is protected by a password", code="encrypted_file")
-
-        _xml.parse(package.pieces("META-INF/manifest.xml"), start)
+    if _MANIFEST in package.names and _ENCRYPTED.search(package.read(_MANIFEST)):
+        raise Permanent("it is protected by a password", code="encrypted_file")
     if "content.xml" not in package.names:
         raise Permanent("it is damaged: it has no content")
     return package

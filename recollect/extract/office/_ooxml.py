@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from recollect.errors import Permanent
-from recollect.extract import _ole, _xml
+from recollect.extract import _magic, _ole, _xml
+from recollect.extract._registry import HEAD
 from recollect.extract._text import clean_line
-from recollect.extract._zip import Package
+from recollect.extract._zip import Package, packed
+from recollect.extract.office import _one_xml
 
 _ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 
@@ -22,6 +24,8 @@ class PartRelation(NamedTuple):
 
 def open_package(data: bytes) -> Package:
     """Raises Permanent, also with encrypted_file: encrypted ones are wrapped in an OLE file."""
+    if _magic.is_office_xml(data[:HEAD]):
+        return Package(packed(_one_xml.parts(data)))
     if _ole.is_ole(data):
         _ole.refuse_encrypted(data)
         raise Permanent("it is of the old Office format, not of what its name says")
@@ -61,7 +65,12 @@ def main_part(package: Package) -> str:
 
 def related(package: Package, part: str, kind: str) -> str | None:
     """The first part that `part` calls its `kind`, if it exists."""
-    for relation in relations(package, part).values():
+    return first(package, relations(package, part), kind)
+
+
+def first(package: Package, relations: Mapping[str, PartRelation], kind: str) -> str | None:
+    """The first part of a kind in these relations, if it exists."""
+    for relation in relations.values():
         if relation.kind == kind and relation.target in package.names:
             return relation.target
     return None

@@ -2,13 +2,13 @@
 were moved away under track changes."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
 
 from recollect.extract import _xml
 from recollect.extract._zip import Package
-from recollect.extract.office import _ooxml
+from recollect.extract.office import _ooxml, _styles
 
 _PARTS = ("footnotes", "endnotes", "comments")
 _WHITE = ("FFFFFF", "FEFEFE", "FDFDFD")
@@ -33,43 +33,41 @@ class Unveiled:
     """their parts, by kind: `footnote` …"""
     sources: Mapping[str, bytes]
     """in UTF-8, by part, without hidden runs"""
-    changed: frozenset[str]
-    """parts that have been some"""
     hidden: int
     """characters of them"""
+    relations: Mapping[str, _ooxml.PartRelation]
+    """of the main part"""
+    styles: bytes
+    """the part, as far as they are in use; empty: it has none"""
+    lists: bytes
 
 
 def unveil(package: Package) -> Unveiled:
     main = _ooxml.main_part(package)
-    relations = _ooxml.relations(package, main).values()
-    notes = {kind[:-1]: part for kind in _PARTS if (part := _first(package, relations, kind))}
-    part = _first(package, relations, "styles")
-    formats = package.read(part) if part else None
+    relations = _ooxml.relations(package, main)
+    notes = {kind[:-1]: part for kind in _PARTS if (part := _ooxml.first(package, relations, kind))}
     sources = {
         part: _as_utf8(package.read(part))
         for part in (main, *notes.values())
         if part in package.names
     }
-    changed: set[str] = set()
+    styles, lists = (
+        package.read(part) if (part := _ooxml.first(package, relations, kind)) else b""
+        for kind in ("styles", "numbering")
+    )
+    used = _styles.in_use(styles, sources.values(), lists)
     hidden = 0
-    if not _may_vanish(formats or b"") and not any(map(_may_hide, sources.values())):
+    if not (used and _may_vanish(used)) and not any(map(_may_hide, sources.values())):
         for source in sources.values():
             _xml.check(source)
     else:
-        styles = _read_styles(formats)
+        veiling = _read_styles(used)
         for part, source in sources.items():
-            found = _Runs(source, styles)
+            found = _Runs(source, veiling)
             if found.cuts:
                 hidden += found.characters
-                changed.add(part)
                 sources[part] = _without(source, found.cuts)
-    return Unveiled(main, notes, sources, frozenset(changed), hidden)
-
-
-def _first(package: Package, relations: Iterable[_ooxml.PartRelation], kind: str) -> str | None:
-    return next(
-        (one.target for one in relations if one.kind == kind and one.target in package.names), None
-    )
+    return Unveiled(main, notes, sources, hidden, relations, used, lists)
 
 
 def _may_hide(source: bytes) -> bool:
@@ -114,7 +112,7 @@ class _Styles:
     shaded: frozenset[str]
 
 
-def _read_styles(source: bytes | None) -> _Styles:
+def _read_styles(source: bytes) -> _Styles:
     vanish: dict[str, bool] = {}
     shaded: set[str] = set()
     based_on: dict[str, str] = {}
@@ -131,7 +129,7 @@ def _read_styles(source: bytes | None) -> _Styles:
         elif tag == "shd" and _is_dark(attributes):
             shaded.add(style)
 
-    if source is not None:
+    if source:
         _xml.parse([source], start)
 
     def hides(style: str) -> bool:

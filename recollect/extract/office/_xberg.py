@@ -50,7 +50,7 @@ def convert(data: bytes, mime: str) -> Converted:
     )
     source = xberg.ExtractInput(kind="bytes", bytes=data, mime_type=mime)
     try:
-        result = _runner().run(_extract(source, config))
+        result = _loop().run_until_complete(_extract(source, config))
     except (RuntimeError, xberg.XbergError) as error:
         raise _permanent(str(error)) from error
     if not result.results:
@@ -89,9 +89,9 @@ def _count(data: bytes, counted: "Future[int]") -> None:
 
 
 @functools.cache
-def _runner() -> asyncio.Runner:
-    """One for all files: to make a loop for each takes as long as to read a small one."""
-    return asyncio.Runner()
+def _loop() -> asyncio.AbstractEventLoop:
+    """One for all files: to make one for each takes as long as to read a small one."""
+    return asyncio.new_event_loop()
 
 
 async def _extract(

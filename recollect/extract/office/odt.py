@@ -1,10 +1,8 @@
 """ODT: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
-import io
 import re
-import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -61,17 +59,17 @@ def extract(blob: Blob) -> Extracted:
     if b"<svg:" in shown:
         shown = _office.said_once(shown, _LABEL, b"</text:")
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
-    if shown is source and not hiding and not any(need in source for need in _NEEDS):
-        return _office.read(data, _zip.ODT)
-    rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
-    plain = rewriting.whole()
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name in package.names:
-            if name.endswith(".xml"):  # pictures tell nothing, and may be damaged
-                archive.writestr(name, plain if name == _CONTENT else package.read(name))
-    extracted = _office.read(out.getvalue(), _zip.ODT)
-    warnings = _page.hidden_warnings(rewriting.hidden)
+    warnings: Sequence[str] = ()
+    if hiding or any(need in shown for need in _NEEDS):
+        rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
+        shown, warnings = rewriting.whole(), _page.hidden_warnings(rewriting.hidden)
+    # Also if nothing changed: readers differ in what they take from a damaged container.
+    plain = {
+        name: shown if name == _CONTENT else package.read(name)
+        for name in package.names
+        if name.endswith(".xml")  # pictures tell nothing, and may be damaged
+    }
+    extracted = _office.read(_zip.packed(plain), _zip.ODT)
     return Extracted(extracted.text, title=extracted.title, warnings=warnings)
 
 

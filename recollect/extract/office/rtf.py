@@ -4,7 +4,6 @@ import codecs
 import re
 import string
 import unicodedata
-from collections.abc import Iterable
 from urllib.parse import quote
 
 from recollect.errors import Permanent
@@ -23,10 +22,12 @@ MIME = "application/rtf"
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _MARK = re.compile(
-    rb"[{}]|\\(?:\*\\(?:footnote|annotation)(?![a-z])|[\\{}~_]|uc(\d)"
+    rb"\\(?!u-?\d|')(?:\*\\(?:footnote|annotation)(?![a-z])|[\\{}~_]|uc(\d)"
     rb"|(?:nestcell|emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
     rb"|page|sect|column|deleted|mac|(?:head|foot)er[lrf]?)(?![a-z])[ ]?)"
 )
+_MARK_OR_BRACE = re.compile(rb"[{}]|" + _MARK.pattern)
+_SKIP = re.compile(rb"\\uc(\d)")
 _CHARACTERS = {
     b"~": 0xA0, b"_": 0x2011, b"emspace": 0x2003, b"enspace": 0x2002, b"qmspace": 0x2005,
     b"endash": 0x2013, b"emdash": 0x2014, b"bullet": 0x2022,
@@ -44,8 +45,7 @@ _WORDS = {
 """What xberg does not know, in words that it does. It takes headers and footers for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
-_WRAPPED = re.compile(rb"(\\u-?\d{1,6})[\r\n]++|(?<![\\\r\n])[\r\n]++(?=\\)")
-"""the end of a line, which may part a character from its bytes; it says nothing"""
+_NUMBER_AHEAD = re.compile(rb"\\u-?\d{1,6}\Z")
 _TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
 """a cell within a cell once more, for readers that do not know such"""
 _PAIR = re.compile(
@@ -54,6 +54,8 @@ _PAIR = re.compile(
 )
 """what may be a character beyond the first 65,536, in two halves"""
 _CHARACTER = re.compile(rb"(?<!\\)\\u(\d{3,5})(?!\d)")
+_UNCOMPOSED = re.compile(rb"\\u([89]\d{2,3})(?!\d)")
+"""what may be another character in NFC: all such below U+D800 begin with these digits"""
 _NUMBERED = re.compile(r"(?:\\u-?\d{1,6} ?(?:\?|(?:\\'[0-9a-fA-F]{2}){1,2})?)+")
 _LINK = re.compile(r'\bHYPERLINK (?:\\+l )?"[^"\n]*" ?')
 """the instruction of a field, which xberg takes for text within notes"""
@@ -81,7 +83,8 @@ def extract(blob: Blob) -> Extracted:
         raise Permanent("it is damaged or not what it says (not RTF)")
     extracted = _office.read(_plain(blob.data), MIME)
     # xberg names pictures that do not exist.
-    text = _rtf_labels.placed(_LINK.sub("", _PICTURE.sub("", extracted.text)))
+    text = _PICTURE.sub("", extracted.text) if "![image]" in extracted.text else extracted.text
+    text = _rtf_labels.placed(_LINK.sub("", text) if "HYPERLINK" in text else text)
     told = _rtf_labels.placed(extracted.title or "")
     title = _decoded(told, blob.data) if told else None
     return Extracted(text, title=title)
@@ -89,6 +92,29 @@ def extract(blob: Blob) -> Extracted:
 
 def _plain(data: bytes) -> bytes:
     """The same in words that xberg understands."""
+    data = _TWICE.sub(b"", _unwrapped(data))
+    if b"\\{\\*" in data or data.count(b"\\*") > data.count(b"{\\*"):
+        data = _OPTIONAL.sub(_of_group, data)
+    data = _powers.in_rtf(_composed(_rtf_signs.told(data)))
+    known = _rtf_equations.in_rtf(_code_pages.in_unicode(data))
+    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", known)))
+
+    def addressed(link: re.Match[bytes]) -> bytes:
+        """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""
+        told = dict(reversed(_ARGUMENT.findall(link[2])))
+        if not told:
+            return link[0]
+        place = b"#" + told[b"l"] if b"l" in told else b""
+        lead = (told.get(b"", b"") + place).translate(None, b"\r\n").decode("latin-1")
+        return b'%s "%s" ' % (link[1], quote(_decoded(lead, data), safe=_ASCII).encode())
+
+    if b"HYPERLINK" in known:
+        known = _ADDRESS.sub(addressed, known)
+    known = _in_known_words(_PAIR.sub(_joined, known))
+    return _without_hidden(_GOES_ON.sub(b"}{}", known))
+
+
+def _in_known_words(data: bytes) -> bytes:
     # How many characters stand behind each `\\u` for readers that do not know it, by group.
     skips = [1]
 
@@ -110,41 +136,37 @@ def _plain(data: bytes) -> bytes:
             return b"\\u%d%s" % (_CHARACTERS[word], b"?" * skips[-1] or b" ")
         return written
 
-    data = _WRAPPED.sub(lambda end: b"%s " % end[1] if end[1] else b"", data)
-    data = _rtf_signs.told(_OPTIONAL.sub(_of_group, _TWICE.sub(b"", data)))
-    if composed := _composed(set(_CHARACTER.findall(data))):
-        data = _CHARACTER.sub(lambda one: composed.get(one[1], one[0]), data)
-    data = _powers.in_rtf(data)
-    known = _rtf_equations.in_rtf(_code_pages.in_unicode(data))
-    known = _rtf_labels.told(_outlined(_BESIDE.sub(b"", known)))
+    # Where it is one everywhere, as mostly, groups do not matter, and to find them takes long.
+    marks = _MARK_OR_BRACE if {*_SKIP.findall(data)} - {b"1"} else _MARK
+    return marks.sub(plainly, data)
 
-    def addressed(link: re.Match[bytes]) -> bytes:
-        """With nothing but where it leads, in ASCII: of the rest xberg makes a part of it."""
-        told = dict(reversed(_ARGUMENT.findall(link[2])))
-        if not told:
-            return link[0]
-        place = b"#" + told[b"l"] if b"l" in told else b""
-        lead = (told.get(b"", b"") + place).translate(None, b"\r\n").decode("latin-1")
-        return b'%s "%s" ' % (link[1], quote(_decoded(lead, data), safe=_ASCII).encode())
 
-    known = _ADDRESS.sub(addressed, known)
-    known = _MARK.sub(plainly, _PAIR.sub(_joined, known))
-    return _without_hidden(_GOES_ON.sub(b"}{}", known))
+def _unwrapped(data: bytes) -> bytes:
+    """Without ends of lines between control words, which say nothing and may part a character from
+    its bytes."""
+    lines = data.splitlines(keepends=True)
+    for at, line in enumerate(lines[:-1]):
+        text = line.rstrip(b"\r\n")
+        if _NUMBER_AHEAD.search(text[-10:]):
+            lines[at] = text + b" "
+        elif lines[at + 1].startswith(b"\\") and not text.endswith(b"\\"):
+            lines[at] = text
+    return b"".join(lines)
 
 
 def _of_group(mark: re.Match[bytes]) -> bytes:
     return b"" if mark[0] == b"\\*" else mark[0]
 
 
-def _composed(numbers: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Those characters that are another one in NFC, as for `_xml.composed`."""
+def _composed(data: bytes) -> bytes:
+    """With the characters by number that are another one in NFC as that, as for `_xml.composed`."""
     found: dict[bytes, bytes] = {}
-    for number in numbers:
+    for number in set(_UNCOMPOSED.findall(data)):
         character = chr(int(number))
         other = unicodedata.normalize("NFC", character)
-        if character < "\ud800" and other != character and len(other) == 1:
+        if other != character and len(other) == 1:
             found[number] = b"\\u%d" % ord(other)
-    return found
+    return _CHARACTER.sub(lambda one: found.get(one[1], one[0]), data) if found else data
 
 
 def _outlined(data: bytes) -> bytes:

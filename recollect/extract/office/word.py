@@ -1,12 +1,10 @@
 """DOCX: Markdown with headings, lists, tables, footnotes and comments; without hidden text."""
 
-import io
 import re
-import zipfile
 from collections.abc import Mapping
 
 from recollect.errors import Permanent
-from recollect.extract import _magic, _ole, _xml, _zip
+from recollect.extract import _magic, _xml, _zip
 from recollect.extract._text import decode
 from recollect.extract.office import (
     _drawn,
@@ -39,6 +37,8 @@ _PREFIXES = {
     b"drawingml/2006/main": b"a", b"drawingml/2006/picture": b"pic",
     b"drawingml/2006/wordprocessingDrawing": b"wp", b"markup-compatibility/2006": b"mc",
 }  # fmt: skip
+_PACKAGE = ("[Content_Types].xml", "_rels/", "docProps/")
+_READ = ("styles", "numbering", "footnotes", "endnotes", "comments")
 _NESTING = 3
 _PICTURE = re.compile(r"!\[([^\[\]]*)\]\(media/[^()\s]*\)")
 _INITIAL = re.compile(rb"""\sw:dropCap=["'](?:drop|margin)["']""")
@@ -53,25 +53,18 @@ def extract(blob: Blob) -> Extracted:
 
 
 def _read(blob: Blob, depth: int) -> Extracted:
-    if _ole.is_ole(blob.data):
-        _ole.refuse_encrypted(blob.data)
-        raise Permanent("it is an old DOC file, not DOCX", code="unsupported_kind")
-    data = blob.data
-    package = _zip.Package(data)
+    package = _ooxml.open_package(blob.data)
     shown = _veiled.unveil(package)
     if not _USUAL.search(shown.sources.get(shown.main, b"")[:_ROOT_BYTES]):
         parts = filter(_is_xml, package.names)
-        data = _packed({name: _prefixed(package.read(name)) for name in parts})
-        package = _zip.Package(data)
+        package = _zip.Package(_zip.packed({name: _prefixed(package.read(name)) for name in parts}))
         shown = _veiled.unveil(package)
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
-    relations = _ooxml.relations(package, shown.main)
-
     read: set[str | None] = set()
     drawings = _drawn.Drawings(package, shown.main, xlsx.shown)
 
     def read_chunk(id: str) -> str:
-        kind, part = relations.get(id, ("", None))
+        kind, part = shown.relations.get(id, ("", None))
         if kind in _drawn.KINDS:
             return "\n\n".join(drawings.blocks(id))
         if part in read:
@@ -91,22 +84,13 @@ def _read(blob: Blob, depth: int) -> Extracted:
     }
     if _CAPTION.search(sources[shown.main]):
         sources[shown.main] = _office.said_once(sources[shown.main], _CAPTION, b"</")
-    styles, lists = (
-        package.read(part) if (part := _ooxml.related(package, shown.main, kind)) else None
-        for kind in ("styles", "numbering")
-    )
-    sources[shown.main] = _numbers.numbered(_with_initials(sources[shown.main]), styles, lists)
+    text = _with_initials(sources[shown.main])
+    sources[shown.main] = _numbers.numbered(text, shown.styles, shown.lists)
     plain = _plain_docx.plain(shown.main, shown.notes, sources, read_chunk)
-    written = {
-        part: source
-        for part, source in sources.items()
-        if part in shown.changed or source is not shown.sources[part]
-    }
-    changed = {**written, **plain.parts}
-    if changed or shown.main != _MAIN:
-        extracted = _office.read(_with(package, shown.main, changed), _zip.DOCX)
-    else:
-        extracted = _office.read(data, _zip.DOCX)
+    changed = {**sources, **plain.parts}
+    if part := _ooxml.first(package, shown.relations, "styles"):
+        changed[part] = shown.styles
+    extracted = _office.read(_with(package, shown, changed), _zip.DOCX)
     text = _PICTURE.sub(_described, plain.finished(extracted.text))
     return Extracted(text, title=extracted.title, warnings=warnings)
 
@@ -136,6 +120,8 @@ def _chunk(data: bytes, depth: int) -> str:
 def _with_initials(source: bytes) -> bytes:
     """Drop caps as letters of the word that they begin: each is a paragraph of its own (ECMA-376
     part 1, 17.3.1.11)."""
+    if b"dropCap" not in source:
+        return source
     edits: list[tuple[int, int, bytes]] = []
     done = 0
     for found in _INITIAL.finditer(source):
@@ -174,21 +160,18 @@ def _prefixed(part: bytes) -> bytes:
     return _xml.TAG.sub(lambda tag: _PREFIX.sub(named, tag[0]), part) if usual else part
 
 
-def _with(package: _zip.Package, main: str, changed: Mapping[str, bytes]) -> bytes:
-    names = {main: _MAIN, _ooxml.relations_of(main): _ooxml.relations_of(_MAIN)}
-    others = [name for name in names.values() if name not in names]
-    kept = [name for name in package.names if _is_xml(name) and name not in others]
-    return _packed(
+def _with(package: _zip.Package, shown: _veiled.Unveiled, changed: Mapping[str, bytes]) -> bytes:
+    """What xberg reads of it."""
+    names = {
+        shown.main: _MAIN,
+        _ooxml.relations_of(shown.main): _ooxml.relations_of(_MAIN),
+    }
+    read = {one.target for one in shown.relations.values() if one.kind in _READ}
+    read |= {name for name in package.names if name.startswith(_PACKAGE) and _is_xml(name)}
+    read = package.names.keys() & (read.difference(names.values()) | names.keys())
+    return _zip.packed(
         {
             names.get(name, name): changed[name] if name in changed else package.read(name)
-            for name in kept
+            for name in read
         }
     )
-
-
-def _packed(parts: Mapping[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, part in parts.items():
-            archive.writestr(name, part)
-    return out.getvalue()

@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from recollect.errors import Permanent
-from recollect.extract import _ole
+from recollect.extract import _magic, _ole
 from recollect.extract._numerals import numeral
-from recollect.extract.office import _table, xlsx
+from recollect.extract._registry import HEAD
+from recollect.extract.office import _excel_xml, _table, xlsx
 from recollect.model import Blob, Extracted
 
 _BOF, _EOF, _CONTINUE, _FILE_PASS = 0x809, 0x0A, 0x3C, 0x2F
@@ -32,6 +33,8 @@ _UNICODE = 1200
 
 
 def extract(blob: Blob) -> Extracted:
+    if _magic.is_excel_xml(blob.data[:HEAD]):
+        return _excel_xml.read(blob.data)
     _ole.refuse_encrypted(blob.data)
     streams = _ole.Streams(blob.data)
     known = {name.lower(): name for name in streams.names}

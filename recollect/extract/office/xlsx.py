@@ -77,6 +77,11 @@ def shown(value: float, code: str, from_1904: bool) -> str:
     return value_text(value, format_of(code), epoch(from_1904))
 
 
+def moment_text(value: str) -> str:
+    """A date, or a moment, that is written as ISO 8601 has it."""
+    return _MIDNIGHT.sub("", value).replace("T", " ")
+
+
 def value_text(value: float, format: str | None, epoch: datetime) -> str:
     """A number as its cell shows it: a date, a time, a length of time, a percentage, the number."""
     if format == _PERCENT:
@@ -375,8 +380,8 @@ class _Rows:
             return self._strings[number] if 0 <= number < len(self._strings) else ""
         if self._type == "b":
             return "TRUE" if value == "1" else "FALSE"
-        if self._type == "d":  # as ISO 8601 has it
-            return _MIDNIGHT.sub("", value).replace("T", " ")
+        if self._type == "d":
+            return moment_text(value)
         if self._type != "n":
             return " ".join(_ooxml.unescaped(value).split())
         try:

@@ -34,7 +34,7 @@ def extract(blob: Blob) -> Extracted:
     reading = _Reading()
     warnings: list[str] = []
     try:
-        for _ in _xml.written(_pieces(blob.data), reading.start, reading.end, reading.text):
+        for _ in _xml.written(pieces(blob.data), reading.start, reading.end, reading.text):
             if reading.is_full():
                 warnings.append("It is long; the rest of it was left out.")
                 break
@@ -47,7 +47,7 @@ def extract(blob: Blob) -> Extracted:
     return Extracted(reading.said(), title=reading.title, warnings=warnings, markdown=False)
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
+def pieces(data: bytes) -> Iterator[bytes]:
     """In an encoding that expat knows, which is UTF."""
     declared = _DECLARED.match(data)
     name = declared[1].decode("ascii") if declared else "utf-8"

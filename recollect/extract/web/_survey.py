@@ -14,7 +14,7 @@ from recollect.extract.web import _page
 from recollect.model import Blob, Link, WebPage
 
 _BOT = "recollectbot"
-_LEADS = "a[href], area[href], link[rel][href], meta[http-equiv][content]"
+_LEADS = "a[href], area[href], frame[src], link[rel][href], meta[http-equiv][content]"
 _UNENDORSED = frozenset({"nofollow", "ugc", "sponsored"})
 _REFRESH = re.compile(r"\s*[\d.]*\s*[;,]?\s*(?:url\s*=\s*)?(?:'([^']*)|\"([^\"]*)|(\S*))", re.I)
 
@@ -76,6 +76,8 @@ def _lead(node: LexborNode) -> str | None:
             # Without an address the page only loads itself again.
             target = _REFRESH.match(node.attributes.get("content") or "")
             return next(filter(None, target.groups()), None) if target else None
+        case "frame":
+            return node.attributes.get("src") or ""
         case _:
             return node.attributes.get("href") or ""
 
@@ -85,12 +87,21 @@ def _words(node: LexborNode, attribute: str) -> set[str]:
 
 
 def _canonical(page: LexborHTMLParser, base: str | None) -> str | None:
-    """Only the head's: the body may hold what visitors wrote. Two that differ say nothing."""
-    named = {
-        _page.absolute(node.attributes.get("href") or "", base)
-        for node in page.css("head > link[rel][href]")
-        if "canonical" in _words(node, "rel")
-    }
+    """Only the head's: the body may hold what visitors wrote. Two that differ say nothing. A page
+    that leads elsewhere at once says by that where it is read."""
+    named = (
+        {
+            _page.absolute(node.attributes.get("href") or "", base)
+            for node in page.css("head > link[rel][href]")
+            if "canonical" in _words(node, "rel")
+        }
+        or {
+            _page.absolute(target, base)
+            for node in page.css("head > meta[http-equiv][content]")  # in noscript it is for others
+            if (target := _lead(node))
+            and (node.attributes.get("content") or "").lstrip()[:1] == "0"
+        }
+    )
     return named.pop() if len(named) == 1 else None
 
 

@@ -43,8 +43,9 @@ def extract(blob: Blob) -> Extracted:
         data = data[size.end() :]
         if _SETTINGS.match(data, int(size[1])):
             data = data[: int(size[1])]
-    starts = [match.start() for match in _ENVELOPE.finditer(data)]
-    if len(starts) < 2 or starts[0]:
+    is_folder = _ENVELOPE.match(data) is not None
+    starts = [found.start() for found in _ENVELOPE.finditer(data)] if is_folder else []
+    if len(starts) < 2:
         message = email.message_from_bytes(data)
         reading = _Reading()
         text = reading.read(message, 0)

@@ -1,0 +1,46 @@
+"""The styles that a DOCX uses (ECMA-376 part 1, 17.7).
+
+Word writes all that it knows into each file, often ten times the size of its text, and xberg reads
+them all.
+"""
+
+import re
+from collections.abc import Iterable
+
+_BEGIN, _END = b"<w:style ", b"</w:style>"
+_ID, _DEFAULT = b'w:styleId="', b"w:default="
+_LATENT, _LATENT_END = b"<w:latentStyles", b"</w:latentStyles>"
+_USE = re.compile(rb"""Style\s[^<>]*?val=["']([^"']*)["']""")
+"""by a paragraph, a run or a table"""
+_LINK = re.compile(rb"""numStyleLink\s[^<>]*?val=["']([^"']*)["']""")
+"""by a list"""
+_NEED = re.compile(rb"""<w:(?:basedOn|link)\s[^<>]*?val=["']([^"']*)["']""")
+
+
+def in_use(source: bytes, texts: Iterable[bytes], lists: bytes) -> bytes:
+    """The part with the default styles, those that the other parts use, and those that these need.
+    The same object if it is not written as Word does."""
+    head, *blocks = source.split(_BEGIN)
+    blocks, tail = blocks[:-1], b"".join(blocks[-1:])
+    last, end, tail = tail.partition(_END)
+    blocks.append(last + end)
+    styles = {_id(block): block for block in blocks if block.rstrip().endswith(_END)}
+    if len(styles) < len(blocks) or b"" in styles:
+        return source
+    asked = {id for text in texts for id in _USE.findall(text)} | set(_LINK.findall(lists))
+    asked |= {id for id, block in styles.items() if _DEFAULT in block[: block.find(b">")]}
+    used: set[bytes] = set()
+    while asked:
+        id = asked.pop()
+        if id in styles and id not in used:
+            used.add(id)
+            asked.update(_NEED.findall(styles[id]))
+    ahead, _, behind = head.partition(_LATENT)
+    behind = behind.partition(_LATENT_END)[2]
+    kept = [_BEGIN + block for id, block in styles.items() if id in used]
+    return b"".join([ahead, behind, *kept, tail])
+
+
+def _id(block: bytes) -> bytes:
+    at = block.find(_ID)
+    return block[at + len(_ID) : block.find(b'"', at + len(_ID))] if at >= 0 else b""
