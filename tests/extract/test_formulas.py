@@ -268,6 +268,7 @@ MATHJAX_2 = (
         (WIKIPEDIA.format("display"), "$$x^{2}*y^{2}*z$$"),
         (WIKIPEDIA.format("inline").replace("<img", "<noscript><img"), "$x^{2}*y^{2}*z$"),
         (KATEX, f"${LATEX}$"),
+        (KATEX.replace(MATHML, ""), "x"),
         (MATHJAX_3, f"${LATEX}$"),
         (MATHJAX_4.format("false"), "$x^{2}$"),
         (MATHJAX_4.format("true"), "$$x^{2}$$"),

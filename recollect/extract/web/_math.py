@@ -58,6 +58,9 @@ def mark_drawn(page: LexborHTMLParser) -> None:
             block = around.attributes.get("display") == "true"
             tex = drawn.attributes.get("data-latex") or ""
             _put(page, around, _formulas.quoted(tex, block=block))
+    for drawn in page.css(".katex > .katex-html[aria-hidden]"):
+        if drawn.parent and not drawn.parent.css_first("math"):
+            del drawn.attrs["aria-hidden"]  # nothing else says it
     if scripts := page.css('script[type^="math/tex" i]'):
         remove(page.css(_DRAWN))
         for script in scripts:
