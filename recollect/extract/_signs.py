@@ -16,7 +16,7 @@ _BY_HTML, _BY_XBERG = (
 )
 _MARKS = ("*", "__", "==", "~~")
 _NUMBERED = r"&#(9|32|160|5760|819\d|820[0-2]|8239|8287|12288);"
-_SPACE = re.compile(rf"(__|==){_NUMBERED}|{_NUMBERED}(__|==)")
+_SPACE = re.compile(rf"(__|==){_NUMBERED}(?:\1)?|{_NUMBERED}(__|==)")
 """at the edge of what is underlined or marked; xberg writes it so that it would be within that"""
 _FENCE = re.compile(r"[ >]*(`{3,})(.*)")
 _GLUED = re.compile(
@@ -60,7 +60,9 @@ def plain(text: str, *, by_xberg: bool = False) -> str:
 
 
 def _outside(edge: re.Match[str]) -> str:
-    return chr(int(edge[2])) + edge[1] if edge[1] else edge[4] + chr(int(edge[3]))
+    if edge[1]:
+        return chr(int(edge[2])) + (edge[1] if edge[0].endswith(";") else "")
+    return edge[4] + chr(int(edge[3]))
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:

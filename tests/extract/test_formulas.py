@@ -247,6 +247,7 @@ MATHJAX_4 = (
     'data-latex="x^{{2}}"><mjx-c>𝑥</mjx-c></mjx-msup></mjx-math></mjx-container>'
 )
 DRAWN = {
+    r'<img class="tex" src="math/a.png" alt="\alpha_1">': r"$\alpha_1$",
     r'<img class="latex" src="https://s0.wp.com/latex.php?latex=x_1" alt="x_1">': "$x_1$",
     r'<img class="math" src="_images/math/5.png" alt="\alpha_{1}">': r"$\alpha_{1}$",
     r'<img class="formulaInl" src="form_0.png" alt="$x_1$">': "$x_1$",
@@ -265,7 +266,9 @@ MATHJAX_2 = (
     [
         (WIKIPEDIA.format("inline"), "$x^{2}*y^{2}*z$"),
         (WIKIPEDIA.format("display"), "$$x^{2}*y^{2}*z$$"),
+        (WIKIPEDIA.format("inline").replace("<img", "<noscript><img"), "$x^{2}*y^{2}*z$"),
         (KATEX, f"${LATEX}$"),
+        (KATEX.replace(MATHML, ""), "x"),
         (MATHJAX_3, f"${LATEX}$"),
         (MATHJAX_4.format("false"), "$x^{2}$"),
         (MATHJAX_4.format("true"), "$$x^{2}$$"),

@@ -164,7 +164,7 @@ def test_emphasis_does_not_part_a_word(read, kind: str):
     ("style", "mark"), [('<w:u w:val="single"/>', "__"), ('<w:highlight w:val="yellow"/>', "==")]
 )
 def test_spaces_of_underlined_words_are_spaces(read, style, mark):
-    words = ("A ", "form ", "of &amp;#32; ", " my ", "bank", "\u2002  \u2002", "it is")
+    words = ("A ", "form ", "of &amp;#32; ", " my ", "bank", "\u2002  \u2002", "it", " ", "is")
     runs = "".join(
         f'<w:r><w:rPr>{style if at % 2 else ""}</w:rPr><w:t xml:space="preserve">{word}</w:t></w:r>'
         for at, word in enumerate(words)
@@ -175,6 +175,7 @@ def test_spaces_of_underlined_words_are_spaces(read, style, mark):
     shown = text.replace(mark, "").split()
     assert shown == ["A", "form", "of", "&#32;", "my", "bank", "it", "is"]
     assert f"A {mark}form{mark} of" in text
+    assert text.endswith("it is")
 
 
 def test_code_keeps_its_stars(read):

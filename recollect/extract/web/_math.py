@@ -17,10 +17,10 @@ _DRAWN = ", ".join(
 )
 """what MathJax 2 draws ahead of the script that it reads"""
 _PICTURES = (
-    "img.latex[alt], img.math[alt], img.formulaInl[alt], img.formulaDsp[alt], "
+    "img.tex[alt], img.latex[alt], img.math[alt], img.formulaInl[alt], img.formulaDsp[alt], "
     'img[src*="//latex.codecogs.com/"][alt]'
 )
-"""of WordPress, Sphinx, Doxygen, and a service that draws for others"""
+"""of old wikis, WordPress, Sphinx, Doxygen, and a service that draws for others"""
 _DELIMITED = re.compile(r"\$([^$]*)\$|\\\[(.*)\\\]", re.DOTALL)
 _STYLE = re.compile(r"\{\\(?:display|text)style (.*)\}", re.DOTALL)
 
@@ -45,6 +45,8 @@ def mark_drawn(page: LexborHTMLParser) -> None:
             styled = _STYLE.fullmatch(tex)
             block = "display" in (image.attributes.get("class") or "")
             remove(around.css("math"))
+            for later in around.css("noscript"):  # of pages for telephones
+                later.unwrap()
             _put(page, image, _formulas.quoted(styled[1] if styled else tex, block=block))
     for image in page.css(_PICTURES):
         tex = (image.attributes.get("alt") or "").strip()
@@ -56,6 +58,9 @@ def mark_drawn(page: LexborHTMLParser) -> None:
             block = around.attributes.get("display") == "true"
             tex = drawn.attributes.get("data-latex") or ""
             _put(page, around, _formulas.quoted(tex, block=block))
+    for drawn in page.css(".katex > .katex-html[aria-hidden]"):
+        if drawn.parent and not drawn.parent.css_first("math"):
+            del drawn.attrs["aria-hidden"]  # nothing else says it
     if scripts := page.css('script[type^="math/tex" i]'):
         remove(page.css(_DRAWN))
         for script in scripts:
