@@ -15,11 +15,12 @@ PROGRAM = f"""
 import logging
 from recollect import log
 log.configure()
+words = {WORDS[::-1]!r}[::-1]  # since Python 3.13 a traceback quotes lines of such a program
 try:
     try:
-        int({WORDS!r})
+        int(words)
     except ValueError as error:
-        raise KeyError({WORDS!r}) from error
+        raise KeyError(words) from error
 except KeyError:
     log.get("here").exception("bug")
     logging.getLogger("a.library").exception("it failed")
