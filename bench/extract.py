@@ -242,7 +242,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _spent() -> float:
-    """Seconds of processor time; what children took that have ended is in our own account."""
+    """Seconds of processor time; what those took that have ended is in their parents' accounts."""
     ours = psutil.Process()
     times = ours.cpu_times()
     total = time.process_time() + times.children_user + times.children_system
@@ -251,7 +251,7 @@ def _spent() -> float:
             its = child.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += its.user + its.system
+        total += its.user + its.system + its.children_user + its.children_system
     return total
 
 

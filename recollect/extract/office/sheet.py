@@ -1,6 +1,7 @@
 """CSV and TSV: each row as a line "header: value; …", so that a chunk makes sense alone."""
 
 import csv
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ _ODD_SPACES = (
     "\t\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
     "\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
+_ODD_IN_ASCII = 7
 _LONGEST_LINE = 1_000_000
 _LONGEST_FIELD = 1_000_000
 
@@ -151,11 +153,21 @@ def _rows(text: str, start: int, delimiter: str, warnings: list[str]) -> Iterato
 def _is_tidy(text: str, delimiter: str) -> bool:
     """Whether no cell can have spaces around it, or any but single ones in it: then none needs a
     look of its own, for which most of the time went."""
-    edges = (f"{delimiter} ", f" {delimiter}", "\n ", " \n", '" ', ' "', "  ")
+    signs = text.encode("utf-8", "surrogatepass").translate(_edges(delimiter))
+    # In quotes a cell may hold what else ends it.
+    odd = _ODD_SPACES[:_ODD_IN_ASCII] if text.isascii() else _ODD_SPACES
     return not (
         text.startswith(" ")
         or text.endswith(" ")
-        or any(edge in text for edge in edges)
-        # In quotes a cell may hold what else ends it.
-        or any(space in text for space in _ODD_SPACES if space != delimiter or '"' in text)
+        or any(edge in signs for edge in (b" |", b"| ", b"  "))
+        or any(space in text for space in odd if space != delimiter or '"' in text)
+    )
+
+
+@functools.cache
+def _edges(delimiter: str) -> bytes:
+    """A bar for what ends a cell, a space, and the same for all else."""
+    ends = f'{delimiter}\n"'.encode()
+    return bytes(
+        ord("|") if byte in ends else byte if byte == ord(" ") else ord("a") for byte in range(256)
     )

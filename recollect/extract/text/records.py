@@ -19,7 +19,7 @@ _SCALARS_A_LINE = 100
 # Numbers stay as they are written; Python would refuse those of more than 4,300 digits.
 _DECODER = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 # What `raw_decode` calls, for each of thousands of elements.
-_SCAN = cast(Callable[[str, int], tuple[object, int]], cast(Any, _DECODER).scan_once)
+_SCAN = cast(Callable[[str, int], tuple[Any, int]], cast(Any, _DECODER).scan_once)
 
 
 def extract(blob: Blob) -> Extracted:
@@ -125,12 +125,15 @@ def _elements(text: str, at: int, path: str) -> Generator[str, None, int]:
     at = _skip(text, at + 1)
     more = text[at : at + 1] != "]"
     while more:
-        value, at = _value(text, at)
+        try:
+            value, at = _SCAN(text, at)
+        except StopIteration as stop:
+            raise _no_value(text, at) from stop
         if isinstance(value, (dict, list)):
             if scalars:
                 yield "\n".join(_said(path, scalars))
                 scalars = []
-            yield "\n".join(_said(f"{path}[{number}]" if path else "", cast(object, value)))
+            yield "\n".join(_said(f"{path}[{number}]" if path else "", value))
         else:
             scalars.append(value)
             if len(scalars) == _SCALARS_A_LINE:
@@ -147,11 +150,15 @@ def _elements(text: str, at: int, path: str) -> Generator[str, None, int]:
     return at + 1
 
 
-def _value(text: str, at: int) -> tuple[object, int]:
+def _value(text: str, at: int) -> tuple[Any, int]:
     try:
         return _SCAN(text, at)
     except StopIteration as stop:
-        raise JSONDecodeError("Expecting value", text, at) from stop
+        raise _no_value(text, at) from stop
+
+
+def _no_value(text: str, at: int) -> JSONDecodeError:
+    return JSONDecodeError("Expecting value", text, at)
 
 
 def _skip(text: str, at: int) -> int:
@@ -176,29 +183,29 @@ def _next(text: str, at: int, closing: str) -> int:
     return at
 
 
-def _said(path: str, value: object) -> list[str]:
+def _said(path: str, value: Any) -> list[str]:
     """A line for each value in it."""
     lines: list[str] = []
     _say(lines.append, path, value)
     return lines
 
 
-def _say(line: Callable[[str], None], path: str, value: object) -> None:
+def _say(line: Callable[[str], None], path: str, value: Any) -> None:
     # One list for all levels: generators within generators take twice as long.
     if isinstance(value, dict):
         ahead = f"{path}." if path else ""
-        for key, part in cast(dict[str, object], value).items():
+        for key, part in cast("dict[str, Any]", value).items():
             if isinstance(part, str):
                 text = part.strip()
             elif isinstance(part, (dict, list)):
-                _say(line, ahead + key, cast(object, part))
+                _say(line, ahead + key, part)
                 continue
             else:
                 text = _scalar(part)
             if text:
                 line(f"{ahead}{key}: {text}" if ahead or key else text)
     elif isinstance(value, list):
-        parts = cast(list[object], value)
+        parts = cast("list[Any]", value)
         if any(isinstance(part, (dict, list)) for part in parts):
             for number, part in enumerate(parts):
                 _say(line, f"{path}[{number}]", part)
