@@ -324,6 +324,47 @@ def test_what_is_searched_for_hidden_text_is_what_is_read(read, main, name):
     assert read(out.getvalue(), name).text in ("Seen.", "")
 
 
+_STYLES = """<w:styles>
+<w:style w:type="paragraph" w:styleId="Other"><w:name w:val="Other"/></w:style>
+<w:style w:type="paragraph" w:styleId="Hidden"><w:rPr><w:vanish/></w:rPr></w:style>
+<w:style w:type="paragraph" w:styleId="Based"><w:basedOn w:val="Hidden"/></w:style>
+<w:style w:type="paragraph" w:styleId="Last"><w:name w:val="Last"/></w:style>
+</w:styles>"""
+
+
+@pytest.mark.parametrize(
+    ("use", "old", "new"),
+    [
+        ('w:val="Hidden"', "", ""),
+        ('w:val = "Hidden"', "", ""),
+        ('w:x="" w:val="Hidden"', "", ""),
+        ("w:val='Hidden'", "", ""),
+        ('w:val="H&#105;dden"', "", ""),
+        ('w:val="Based"', "", ""),
+        ('w:val="Based"', '<w:basedOn w:val="Hidden"', '<w:basedOn w:val = "Hidden"'),
+        ('w:val="Based"', '<w:basedOn w:val="Hidden"', '<w:basedOn w:val="&#72;idden"'),
+        ('w:val="Hidden"', 'w:styleId="Hidden"', 'w:styleId="&#72;idden"'),
+        ('w:val="Hidden"', 'w:styleId="Hidden"', "w:x='w:styleId=\"O\"' w:styleId=\"Hidden\""),
+        ('w:val="Hidden"', 'w:styleId="Hidden"', 'w:x=">" w:styleId="Hidden"'),
+        ('w:val="Hidden"', 'w:styleId="Hidden">', 'w:styleId="Hidden"><!-- </w:style>'
+         '<w:style w:styleId="Unused"> -->'),
+        ('w:val="Hidden"', 'w:styleId="Hidden">', 'w:styleId="Hidden"><w:x><![CDATA[ </w:style>'
+         '<w:style w:styleId="Unused"> ]]></w:x>'),
+        ('w:val="Hidden"', '<w:style w:type="paragraph" w:styleId="H', '<w:style\nw:styleId="H'),
+    ],
+)  # fmt: skip
+def test_a_style_hides_however_it_and_its_use_are_written(read, use, old, new):
+    assert old in _STYLES
+    body = f"<w:p><w:pPr><w:pStyle {use}/></w:pPr><w:r><w:t>{SECRET}</w:t></w:r></w:p>"
+    parts = {"styles.xml": ("styles", _STYLES.replace(old, new) if old else _STYLES)}
+    data = office.docx(f"<w:p><w:r><w:t>Seen.</w:t></w:r></w:p>{body}", parts)
+
+    extracted = read(data, "a.docx")
+
+    assert extracted.text == "Seen."
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
 DEFAULT = "<!DOCTYPE w:document [<!ATTLIST w:color w:val CDATA 'FFFFFF'>]>"
 
 

@@ -10,20 +10,26 @@ from collections.abc import Iterable
 _BEGIN, _END = b"<w:style ", b"</w:style>"
 _ID, _DEFAULT = b'w:styleId="', b"w:default="
 _LATENT, _LATENT_END = b"<w:latentStyles", b"</w:latentStyles>"
-_USE = re.compile(rb"""Style\s[^<>]*?val=["']([^"']*)["']""")
+_VALUE = rb'(?:\s+(?:\w+:)?val="([^"&<>]*)")?'
+_USE = re.compile(rb"Style\b" + _VALUE)
 """by a paragraph, a run or a table"""
-_LINK = re.compile(rb"""numStyleLink\s[^<>]*?val=["']([^"']*)["']""")
+_LINK = re.compile(rb"numStyleLink\b" + _VALUE)
 """by a list"""
-_NEED = re.compile(rb"""<w:(?:basedOn|link)\s[^<>]*?val=["']([^"']*)["']""")
+_NEED = re.compile(rb"[<:](?:basedOn|link)\b" + _VALUE)
+"""by another style"""
 
 
 def in_use(source: bytes, texts: Iterable[bytes], lists: bytes) -> bytes:
     """The part with the default styles, those that the other parts use, and those that these need.
-    The same object if it is not written as Word does."""
+
+    The same object wherever one of them is not written as Word does: a style that was left out
+    would no longer hide what it hides.
+    """
     head, *blocks = source.split(_BEGIN)
-    blocks, tail = blocks[:-1], b"".join(blocks[-1:])
-    last, end, tail = tail.partition(_END)
-    blocks.append(last + end)
+    if not blocks or b"<!" in source or source.count(b"styleId") > len(blocks):
+        return source
+    blocks[-1], end, tail = blocks[-1].partition(_END)
+    blocks[-1] += end
     styles = {_id(block): block for block in blocks if block.rstrip().endswith(_END)}
     if len(styles) < len(blocks) or b"" in styles:
         return source
@@ -32,6 +38,8 @@ def in_use(source: bytes, texts: Iterable[bytes], lists: bytes) -> bytes:
     used: set[bytes] = set()
     while asked:
         id = asked.pop()
+        if not id:
+            return source
         if id in styles and id not in used:
             used.add(id)
             asked.update(_NEED.findall(styles[id]))
@@ -42,5 +50,9 @@ def in_use(source: bytes, texts: Iterable[bytes], lists: bytes) -> bytes:
 
 
 def _id(block: bytes) -> bytes:
-    at = block.find(_ID)
-    return block[at + len(_ID) : block.find(b'"', at + len(_ID))] if at >= 0 else b""
+    """Nothing where it may be another than it looks."""
+    tag = block[: block.find(b">")]
+    _, found, rest = tag.partition(_ID)
+    id, end, _ = rest.partition(b'"')
+    is_plain = found and end and b"'" not in tag and b"&" not in id
+    return id if is_plain else b""

@@ -168,10 +168,11 @@ def _with(package: _zip.Package, shown: _veiled.Unveiled, changed: Mapping[str, 
     }
     read = {one.target for one in shown.relations.values() if one.kind in _READ}
     read |= {name for name in package.names if name.startswith(_PACKAGE) and _is_xml(name)}
-    read = package.names.keys() & (read.difference(names.values()) | names.keys())
+    read = read.difference(names.values()) | names.keys()
     return _zip.packed(
         {
             names.get(name, name): changed[name] if name in changed else package.read(name)
-            for name in read
+            for name in package.names
+            if name in read
         }
     )
