@@ -460,6 +460,17 @@ def test_hidden_text_of_an_opendocument_text_is_left_out_and_counted(read, veile
     assert list(extracted.warnings) == ["Hidden text was left out (6 characters)."]
 
 
+@pytest.mark.parametrize("written", [' = "none"', "='none'", '\n=\t"none"', '="&#110;one"'])
+def test_a_style_of_an_opendocument_text_hides_however_it_is_written(read, written):
+    style = _HIDDEN_STYLE.replace('="none"', written)
+    body = f'<text:p>a</text:p><text:p text:style-name="T1">{SECRET}</text:p>'
+
+    extracted = read(office.odf("text", body, style), "a.odt")
+
+    assert extracted.text == "a"
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
 def test_a_named_style_of_an_opendocument_text_hides_as_well(read):
     text = office.odf("text", '<text:p>a</text:p><text:p text:style-name="T1">unseen</text:p>')
     with ZipFile(BytesIO(text)) as parts:

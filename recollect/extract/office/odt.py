@@ -35,7 +35,7 @@ _NEEDS = (
 _LABEL = re.compile(rb"<svg:(?:title|desc)>([^<]+)</svg:(?:title|desc)>")
 """what is said of a picture"""
 _STYLES = "styles.xml"
-_HIDES = b"display="
+_HIDES = re.compile(rb":display\s*=")
 _HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
 _DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
 _COUNTED = frozenset({_DELETED, "table:table-cell", "text:list-item"})
@@ -50,7 +50,7 @@ def extract(blob: Blob) -> Extracted:
     source = package.read(_CONTENT)
     styles = package.read(_STYLES) if _STYLES in package.names else None
     parts = [part for part in (styles, source) if part is not None]
-    hiding = _hiding(parts) if any(_HIDES in part for part in parts) else set[str]()
+    hiding = _hiding(parts) if any(map(_HIDES.search, parts)) else set[str]()
     raising = {name for part in parts for name in _powers.raising(part)}
     composed = _symbols.in_odt(_xml.composed(source), (styles, source))
     shown = _odf_numbers.numbered(

@@ -69,8 +69,8 @@ def mark_drawn(page: LexborHTMLParser) -> None:
 
 
 def mark(page: LexborHTMLParser) -> None:
-    """Write MathML in the same way, once what is hidden is gone. What is drawn counts: what is
-    noted beside it nobody sees."""
+    """Write MathML in the same way, once what is hidden is gone. What is drawn counts: nobody sees
+    what is noted beside it."""
     for node in outermost(page.css("math")):
         block = node.attributes.get("display") == "block"
         _put(page, node, _formulas.latex(_tree(node), block=block))
