@@ -19,7 +19,7 @@ from recollect.connectors.base import (
     Verdict,
 )
 from recollect.db import Tx
-from recollect.documents import SyncedDocument, content_hash
+from recollect.documents import SyncedDocument
 from recollect.errors import NotFoundError, Refused
 from recollect.model import ConnectionId, DocumentId, SyncClaim
 from recollect.orgs import tags
@@ -48,6 +48,7 @@ from recollect.sync.items import (
     storable_change,
     tags_of,
 )
+from recollect.sync.same_items import SameItems, kept_out
 
 
 def apply(
@@ -66,12 +67,11 @@ def apply(
         _within_reach(claim, change) if isinstance(change, Item) else change
         for change in map(storable_change, changes)
     ]
-    same = _Same(tx, claim, changes)
-    _hold(tx, claim, [change for change in changes if not same.covers(change)])
+    same = SameItems(tx, claim, changes, gate)
+    _hold(tx, claim, same.others(changes, counts))
     for change in changes:
         if same.holds(change, counts):
             continue
-        same.settle(change)
         match change:
             case Item():
                 _apply_item(tx, claim, change, gate, counts)
@@ -98,7 +98,7 @@ def apply(
                 _apply_folder(tx, claim.connection.id, change)
             case _:
                 raise TypeError(f"{type(change).__name__} is the sync's own")
-    same.settle(None)
+    same.settle()
     note(tx, claim.connection.id, [one for one in changes if isinstance(one, Item)], gate)
 
 
@@ -196,122 +196,6 @@ def fill(tx: Tx, claim: SyncClaim, gate: Gate, counts: SyncCounts, limit: int) -
     return moved
 
 
-class _Same:
-    """What of a batch is as it is said to be, documents and verdicts: most, in most listings.
-
-    They are looked up together and only their time of being seen is written, together. A sync
-    counts each of them once, however often it hears of it: in a listing, then in a feed of changes.
-    """
-
-    def __init__(self, tx: Tx, claim: SyncClaim, changes: Sequence[Change]) -> None:
-        self._tx, self._claim = tx, claim
-        self._seen: list[str] = []
-        self._counted: set[str] = set()
-        ids = [c.id for c in changes if isinstance(c, Item) and c.formerly is None]
-        rows = tx.execute(
-            "select i.*, d.source_id as now_source, d.title as now_title, d.url as now_url,"
-            " d.given_title, d.content_hash as now_hash"
-            " from items i join documents d on d.id = i.document_id"
-            " where i.connection_id = %s and i.id = any(%s) and i.verdict = %s"
-            " and i.missing_at is null",
-            (claim.connection.id, ids, DOCUMENT),
-        )
-        self._rows = {row["id"]: row for row in rows}
-        self._verdicts: dict[str, Mapping[str, Any]] = {}
-        if judged := [c.id for c in changes if isinstance(c, Verdict)]:
-            rows = tx.execute(
-                "select id, title, url, extra, branch, verdict, detail, seen_at from items"
-                " where connection_id = %s and id = any(%s) and verdict <> %s"
-                " and document_id is null and version is null and missing_at is null",
-                (claim.connection.id, judged, DOCUMENT),
-            )
-            self._verdicts = {row["id"]: row for row in rows}
-
-    def holds(self, change: Change, counts: SyncCounts) -> bool:
-        """Whether nothing is to be done but to count it."""
-        match change:
-            case Item() if self.covers(change):
-                if self._is_first(self._rows[change.id]):
-                    counts.unchanged += 1
-            case Verdict() if self.covers(change):
-                if self._is_first(self._verdicts[change.id]):
-                    count_verdict(change, counts)
-            case _:
-                return False
-        self._counted.add(change.id)
-        self._seen.append(change.id)
-        return True
-
-    def _is_first(self, row: Mapping[str, Any]) -> bool:
-        return row["seen_at"] < self._claim.began_at and row["id"] not in self._counted
-
-    def covers(self, change: Change) -> bool:
-        """Whether it says what is so."""
-        match change:
-            case Item():
-                return self._is_document(change)
-            case Verdict():
-                return self._is_verdict(change)
-            case _:
-                return False
-
-    def _is_document(self, item: Item) -> bool:
-        row = self._rows.get(item.id)
-        return row is not None and item.formerly is None and self._equal(item, row)
-
-    def _is_verdict(self, verdict: Verdict) -> bool:
-        row = self._verdicts.get(verdict.id)
-        return row is not None and (
-            (row["verdict"], row["detail"]) == (verdict.kind, verdict.detail)
-            and (row["title"], row["url"]) == (verdict.title, verdict.url)
-            and (row["branch"], row["extra"]) == (verdict.branch, dict(verdict.extra))
-        )
-
-    def settle(self, change: Change | None) -> None:
-        """Write down what was seen, before a change that may rely on it; None: at the end."""
-        if self._seen:
-            self._tx.execute(
-                "update items set seen_at = now() where connection_id = %s and id = any(%s)",
-                (self._claim.connection.id, self._seen),
-            )
-            self._seen = []
-        match change:
-            case Item():
-                self._rows.pop(change.id, None)
-                self._rows.pop(change.formerly or "", None)
-                self._verdicts.pop(change.id, None)
-            case Gone() | Missing() | Verdict():
-                self._rows.pop(change.id, None)
-                self._verdicts.pop(change.id, None)
-            case Listed():
-                self._rows.clear()
-                self._verdicts.clear()
-            case _:
-                pass
-
-    def _equal(self, item: Item, row: Mapping[str, Any]) -> bool:
-        return (
-            row["version"] == item.version
-            and (row["title"], row["url"], row["kind"]) == (item.title, item.url, item.kind)
-            and (row["branch"], row["detail"]) == (item.branch, item.detail)
-            and row["modified_at"] == item.modified_at
-            and row["tags"] == list(item.tags)
-            and row["metadata"] == dict(item.metadata)
-            and row["extra"] == dict(item.extra)
-            and row["given_tags"] == tags_of(self._claim, item)
-            and (row["now_source"] is None or self._is_of_source(item, row))
-        )
-
-    def _is_of_source(self, item: Item, row: Mapping[str, Any]) -> bool:
-        """Whether the document is as the source made it; else a user replaced its content."""
-        return (
-            row["now_source"] == item.id
-            and row["now_hash"] == content_hash(item.version)
-            and row["now_title"] == (row["given_title"] or item.title or row["now_title"])
-            and row["now_url"] == item.url
-        )
-
-
 def leave_out(tx: Tx, claim: SyncClaim, item: Item, why: Refused, counts: SyncCounts) -> None:
     """An item that the database refuses: what it is so far it stays, and the run says why."""
     counts.failed += 1
@@ -353,14 +237,10 @@ def _apply_item(tx: Tx, claim: SyncClaim, item: Item, gate: Gate, counts: SyncCo
         counts.skipped[WAITS] += 1
         return
     # The filter acts on new content only: what is here already stays.
-    ruling = gate.rule(item) if known is None else None
+    ruling = kept_out(item, gate, counts) if known is None else None
     if ruling is not None:
         remember(tx, claim, item, ruling.verdict, None, ruling.reason)
         counts.skipped[ruling.verdict] += 1
-        return
-    if known is None and counts.free <= 0:
-        remember(tx, claim, item, OVER_LIMIT, None, "documentLimit is reached")
-        counts.skipped[OVER_LIMIT] += 1
         return
     _store(tx, claim, item, row if known else None, counts)
 

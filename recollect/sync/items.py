@@ -409,6 +409,13 @@ def said_before(row: Mapping[str, Any] | None) -> Said | None:
     return Said(row["version"], row["title"], row["given_tags"], row["metadata"], row["taken_tags"])
 
 
+def version_kept(item: Item, verdict: str, document: DocumentId | None) -> str | None:
+    """The version to remember. None: a page came with a text that is not kept; it is fetched again
+    when there is room, or when the filter lets it in."""
+    kept = document is not None or item.text is None or verdict in (FILTERED, UNDECIDED)
+    return item.version if kept else None
+
+
 def remember(
     tx: Tx,
     claim: SyncClaim,
@@ -418,10 +425,6 @@ def remember(
     detail: str | None,
     taken: Sequence[str] = (),
 ) -> None:
-    # A page's text without a document is not kept: it is fetched again when there is room, or
-    # when the filter lets it in.
-    kept = document is not None or item.text is None or verdict in (FILTERED, UNDECIDED)
-    version = item.version if kept else None
     tx.execute(
         "insert into items (connection_id, id, version, title, url, kind, metadata, tags, extra,"
         " branch, verdict, detail, document_id, modified_at, seen_at, given_tags, taken_tags)"
@@ -440,7 +443,7 @@ def remember(
             "id": item.id,
             "given": None if document is None else tags_of(claim, item),
             "taken": list(taken),
-            "version": version,
+            "version": version_kept(item, verdict, document),
             "title": item.title,
             "url": item.url,
             "kind": item.kind,

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -71,6 +72,7 @@ from recollect.worker.processing import drain
 from tests.conftest import capture_logs, eventually
 from tests.fakes.collector import collecting
 from tests.fakes.shelf import SHELVES, MissingConnector, Shelf, ShelfConnector, providing, shelved
+from tests.sync.test_crawl import RecordingDatabase
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -427,6 +429,56 @@ def test_the_filter_keeps_out_with_the_pattern_and_lets_in_when_it_opens(
     connection = sync(app, connection)
 
     assert sorted(found(app, connection)) == ["Draft of a report", "Report"]
+
+
+def test_what_stays_out_is_not_written_again(
+    app: App,
+    tenant: Tenant,
+    shelf: Shelf,
+    connect: Callable[..., Connection],
+    database_url: str,
+) -> None:
+    """However many things the limit, the filter and the user keep out."""
+    shelf.every = 25
+    set_filter(app, tenant, excludeItems={"urlPatterns": [], "titlePatterns": ["draft*"]})
+    for n in range(60):
+        shelf.put(f"{n:03}", f"Number {n}.", title=f"{'Draft' if n % 3 else 'Note'} {n}")
+    connection = sync(app, connect(limit=5, mode="listing"))
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [one.id for one in found(app, connection).values()])
+    sync(app, connection)
+    connection = sync(app, connection)
+    before = verdicts(app, connection)
+    assert before == {"deleted": 5, "document": 5, "filtered": 40, "over_limit": 10}
+
+    with RecordingDatabase(database_url) as db:
+        db.said = Counter()
+        connection = sync(replace(app, db=db), connection)
+
+    assert verdicts(app, connection) == before
+    assert connection.last_run is not None
+    assert dict(connection.last_run.skipped) == {
+        name: number for name, number in before.items() if name != "document"
+    }
+    assert counts(connection) == (0, 0, 5, 0)
+    writing = [one for one in db.said.elements() if "items" in one and "select" not in one[:9]]
+    assert len(writing) <= 12, writing
+
+
+def test_what_stayed_out_is_written_when_it_changed_there(
+    app: App, tenant: Tenant, shelf: Shelf, connect: Callable[..., Connection]
+) -> None:
+    for n in range(4):
+        shelf.put(f"{n}", f"Number {n}.")
+    connection = sync(app, connect(limit=2, mode="listing"))
+    shelf.rename("0", "Zero")
+    shelf.put("1", "Number one.")
+    set_filter(app, tenant, excludeItems={"urlPatterns": [], "titlePatterns": ["zero"]})
+
+    connection = sync(app, connection)
+
+    assert sorted(found(app, connection)) == ["Thing 1", "Thing 3"], "the newest"
+    assert verdicts(app, connection) == {"document": 2, "filtered": 1, "over_limit": 1}
 
 
 def test_a_listing_that_lost_most_is_confirmed_by_a_second(
