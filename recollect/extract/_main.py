@@ -184,7 +184,7 @@ def length(node: LexborNode | None) -> int:
 
 
 def _linked(node: LexborNode) -> int:
-    return sum(length(link) for link in node.css("a"))
+    return sum(length(link) for link in node.css("a[href]"))
 
 
 def _prose(node: LexborNode) -> int:

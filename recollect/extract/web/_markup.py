@@ -9,22 +9,23 @@ from recollect.errors import Permanent
 
 MAX_ATTRIBUTES = 5_000
 MAX_NESTING = 2_000
+MOST_STEPS = 50_000_000
+"""What a parser may climb above that: for each tag the levels that there are more. A second."""
 _HARMLESS = 16_384
 """Characters below which the parser's quadratic cases end within a fraction of a second."""
 
 _TAG_OR_COMMENT = re.compile(
-    r"<(?:!--|(/?)([A-Za-z][^\s/>]*+)"
+    r"<(?:!--(?:-?>)?|(/?)([A-Za-z][^\s/>]*+)"
     r"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+)*+>?)"
 )
 _ATTRIBUTE = re.compile(
     r"[\s/=]*+[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+"
 )
+_END_OF_COMMENT = re.compile(r"--!?>")
 _LONG_TAG = re.compile(rf"<[A-Za-z][^>]{{{2 * MAX_ATTRIBUTES - 2}}}")
 """One that may have too many attributes, but for those with a > in their values."""
 _END_IN_QUOTES = re.compile(r"=\s*+(?:\"[^\">]*+>|'[^'>]*+>)")
-_RAW = frozenset(
-    {"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "noscript"}
-)
+_RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 _VOID = frozenset(
     [
         "area",
@@ -45,8 +46,9 @@ _VOID = frozenset(
         "keygen",
     ]
 )
-# Their end tags may be left out (HTML 13.1.2.4), so an open one says nothing about nesting.
-_OPTIONAL_END = frozenset(
+# Their end tags may be left out (HTML 13.1.2.4), or the next one ends the one before it, so an open
+# one says nothing about nesting.
+_ENDED_BY_OTHERS = frozenset(
     [
         "html",
         "head",
@@ -67,6 +69,15 @@ _OPTIONAL_END = frozenset(
         "tfoot",
         "caption",
         "colgroup",
+        "a",
+        "nobr",
+        "button",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
     ]
 )
 _CLOSED_WITHIN = {"rt": "ruby", "rp": "ruby", "optgroup": "select"}
@@ -126,8 +137,9 @@ def tags(text: str) -> Iterator[MarkupTag]:
     while match := _TAG_OR_COMMENT.search(text, position):
         start, position = match.span()
         if match[2] is None:
-            end = text.find("-->", position)
-            position = end + 3 if end >= 0 else len(text)
+            if not match[0].endswith(">"):
+                end = _END_OF_COMMENT.search(text, position)
+                position = end.end() if end else len(text)
             continue
         name, closing = match[2].lower(), match[1] == "/"
         yield MarkupTag(start, position, name, closing)
@@ -147,28 +159,39 @@ def refuse_hostile(text: str) -> None:
     """
     if len(text) < _HARMLESS:
         return
-    nesting = 0
-    opened: Counter[str] = Counter()
     # There are no more levels than tags.
     is_shallow = text.count("<") <= MAX_NESTING
     if is_shallow and not _LONG_TAG.search(text) and not _END_IN_QUOTES.search(text):
         return
+    nesting = steps = 0
+    opened: Counter[str] = Counter()
     for tag in tags(text):
         if tag.end - tag.start > 2 * MAX_ATTRIBUTES:
             _refuse_attributes(text, tag)
         if is_shallow or tag.name in _VOID:
             continue
         around = _CLOSED_WITHIN.get(tag.name)
-        if tag.name in _OPTIONAL_END and (around is None or opened[around]):
+        if tag.name in _ENDED_BY_OTHERS and (around is None or opened[around]):
             continue
-        if not tag.closing:
+        if tag.closing:
+            if opened[tag.name]:
+                opened[tag.name] -= 1
+                nesting -= 1
+        elif not _is_empty(text, tag, opened):
             opened[tag.name] += 1
             nesting += 1
-        elif opened[tag.name]:
-            opened[tag.name] -= 1
-            nesting -= 1
-        if nesting > MAX_NESTING:
-            raise Permanent(f"the HTML is nested more than {MAX_NESTING:,} levels deep")
+        steps += max(0, nesting - MAX_NESTING)
+        if steps > MOST_STEPS:
+            raise Permanent("the HTML is nested too deeply")
+
+
+def _is_empty(text: str, tag: MarkupTag, opened: Counter[str]) -> bool:
+    """Whether it is a shape of a drawing, or a part of a formula, that ends with its own tag.
+
+    Elsewhere the slash means nothing (HTML 13.1.2.1).
+    """
+    within = opened["svg"] or opened["math"] or tag.name in ("svg", "math")
+    return bool(within) and tag.name not in _BLOCKS and text.startswith("/>", tag.end - 2)
 
 
 def _refuse_attributes(text: str, tag: MarkupTag) -> None:
