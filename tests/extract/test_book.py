@@ -62,7 +62,7 @@ def test_of_a_drawing_in_a_chapter_its_words_are_read(read):
     )
     data = office.epub({"a.xhtml": f"<p>{cover}</p>", "b.xhtml": f"<p>Seen.</p><p>{chart}</p>"})
 
-    assert read(data).text == "Seen.\n\nHarvest 2023 2024"
+    assert read(data).text == "Seen.\n\nHarvest, 2023, 2024"
 
 
 def test_a_locked_book_is_said_to_be_locked_and_one_with_locked_fonts_is_read(read):

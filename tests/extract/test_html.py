@@ -254,6 +254,22 @@ def test_nested_machinery_is_removed_without_harm(read):
     assert read(f"<html>{page}<p>after</p>").text in {"", "after"}
 
 
+def test_of_drawings_the_words_are_read_that_are_seen(read):
+    diagram = (
+        "<svg><title>icon</title><style>.a{}</style><defs><text>used</text></defs>"
+        "<clipPath><text>mask</text></clipPath><g display='none'><text>off</text></g>"
+        "<text opacity='0'>clear</text><text><tspan fill='NONE'>unfilled</tspan></text>"
+        "<rect/><text><tspan>Load</tspan><tspan>balancer</tspan></text><text>→</text>"
+        "<foreignObject><div>API <b>server</b></div></foreignObject>"
+        "<text>Load balancer</text></svg>"
+    )
+    icon = "<svg><title>Copy</title><path d='M0'/></svg>"
+
+    page = f"<html><main><h1>Plan {icon}</h1><p>Before.<p>{diagram}<p>After.</main>"
+
+    assert read(page).text == "# Plan\n\nBefore.\n\nLoad balancer, API server\n\nAfter."
+
+
 def test_forced_to_webpage_the_kind_is_webpage(read):
     assert read("<p>x", forced="webpage").kind == "webpage"
     assert read("<html><p>x").kind == "text"

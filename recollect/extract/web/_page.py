@@ -18,7 +18,7 @@ from recollect.extract.web._markup import refuse_hostile
 from recollect.model import Blob, Extracted
 
 _NOT_CONTENT = (
-    "script, style, noscript, template, svg, canvas, iframe, object, embed, audio, video, nav, "
+    "script, style, noscript, template, canvas, iframe, object, embed, audio, video, nav, "
     "footer:not(blockquote footer), dialog, input, select, textarea, button, [role=navigation], "
     "[role=contentinfo], [role=complementary], [role=search], [role=dialog], [role=alertdialog], "
     # The pilcrows, pencils and copy buttons that documentation and wikis hang on headings and code.
@@ -59,6 +59,7 @@ _STRUCTURE = "main, article, h1, [role=main]"
 _SUPERSCRIPT = "\U0010fffb"
 _SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
+_WORD = re.compile(r"\w")
 _FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
 _CODE_LANGUAGE = re.compile(
     r"(?:^|\s)(?:highlight-source-|language-|lang-|highlight-|brush:\s*)(?!default\b)([a-z0-9+#]+)",
@@ -74,6 +75,13 @@ _SELF_ENDED = re.compile(
 # Nor do names have prefixes there.
 _OF_MATHML = re.compile(r"""xmlns:([A-Za-z]\w*)=["']http://www\.w3\.org/1998/Math/MathML["']""")
 _ASCII = "".join(map(chr, range(33, 127)))
+# Parts of a drawing that are used elsewhere or that nobody sees.
+_UNDRAWN = (
+    'defs, metadata, symbol, clipPath, mask, marker, pattern, svg [display="none" i], '
+    'svg [visibility="hidden" i], svg [visibility="collapse" i], svg [opacity="0"], '
+    'svg [fill-opacity="0"], text[fill="none" i], text[fill="transparent" i], '
+    'tspan[fill="none" i], tspan[fill="transparent" i]'
+)
 _MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video"
 # What is left out is decided here: it would drop menus, headers and forms without a word.
 _PREPROCESSING = html_to_markdown.PreprocessingOptions(remove_navigation=False, remove_forms=False)
@@ -166,14 +174,11 @@ def _read_whole(source: str, besides: str = "") -> Whole:
     _lists.mark(page)
     _drop_styles(page)
     remove(page.css(f"{_MACHINERY}, {besides}" if besides else _MACHINERY))
-    remove(page.css("defs, metadata"))  # of drawings: parts that are used elsewhere, who made it
     for link in page.css("a"):
         link.unwrap()
     for image in page.css("img, image"):
         image.replace_with(image.attributes.get("alt") or "")
-    for drawing in outermost(page.css("svg")):
-        # The converter would write one out in base64.
-        drawing.replace_with(" ".join(drawing.text(separator=" ").split()))
+    _say_drawings(page, "title, desc, text, foreignObject")
     return Whole(_markdown(page.body, None) if page.body else "", title, hidden)
 
 
@@ -237,6 +242,7 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     for button in page.css(_HEADING_BUTTONS):
         button.unwrap()
     remove(page.css(_NOT_CONTENT))
+    _say_drawings(page, "text, foreignObject")  # the titles of icons say what a button does
     # The head of the site; that of a page has its heading.
     for node in outermost(page.css("header, main, article, section")):
         if node.tag == "header" and not node.css_first("h1"):
@@ -277,6 +283,20 @@ def _describe_images(page: LexborHTMLParser) -> None:
         is_said = text in said or _FILE_NAME.fullmatch(text) or _is_labelled(image, labelled)
         said.add(text)
         image.replace_with("" if is_said else text)
+
+
+def _say_drawings(page: LexborHTMLParser, labels: str) -> None:
+    """What is written in them, each label once, in their place.
+
+    The converter would write a drawing out in base64.
+    """
+    drawings = outermost(page.css("svg"))
+    if drawings:
+        remove(page.css(_UNDRAWN))
+    for drawing in drawings:
+        said = (node.text(separator=" ").split() for node in outermost(drawing.css(labels)))
+        each = dict.fromkeys(" ".join(words) for words in said)
+        drawing.replace_with(", ".join(label for label in each if _WORD.search(label)))
 
 
 def _is_labelled(image: LexborNode, known: dict[int, bool]) -> bool:
