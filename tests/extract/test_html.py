@@ -270,6 +270,22 @@ def test_of_drawings_the_words_are_read_that_are_seen(read):
     assert read(page).text == "# Plan\n\nBefore.\n\nLoad balancer, API server\n\nAfter."
 
 
+def test_what_a_link_says_when_it_is_pointed_at_is_no_text(read):
+    page = '<html><main><p>See <a href="/zlib" title="zlib: compression of data">it</a>.</main>'
+
+    assert read(page).text == "See [it](/zlib)."
+
+
+@pytest.mark.parametrize("sign", ["#", "¶", "§", "🔗", " ^ ", "↩", "↩\ufe0e"])
+def test_signs_that_only_link_within_the_page_are_left_out(read, sign):
+    page = (
+        f'<html><main><h2>Open<span><a class="mark" href="#o">{sign}</a></span></h2>'
+        '<p>See <a href="/x#1">C#</a> <a href="#y"> <img alt="pears" src="y.png"> </a>'
+    )
+
+    assert read(page).text == "## Open\n\nSee [C#](/x#1) [pears](#y)"
+
+
 def test_forced_to_webpage_the_kind_is_webpage(read):
     assert read("<p>x", forced="webpage").kind == "webpage"
     assert read("<html><p>x").kind == "text"

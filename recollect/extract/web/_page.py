@@ -60,6 +60,8 @@ _SUPERSCRIPT = "\U0010fffb"
 _SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
 _WORD = re.compile(r"\w")
+# By which one links to a heading, or goes back from a note.
+_LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗][\\s\u200b\ufe0e\ufe0f]*")
 _FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
 _CODE_LANGUAGE = re.compile(
     r"(?:^|\s)(?:highlight-source-|language-|lang-|highlight-|brush:\s*)(?!default\b)([a-z0-9+#]+)",
@@ -248,8 +250,11 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
         if node.tag == "header" and not node.css_first("h1"):
             node.decompose()
     remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
+    remove(node for node in page.css('a[href*="#"]') if _LINK_SIGN.fullmatch(node.text()))
     for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
         link.unwrap()
+    for link in page.css("a[title]"):  # what other pages say of themselves
+        del link.attrs["title"]
     _describe_images(page)
     for block in page.css("pre"):
         _name_language(block)
