@@ -71,9 +71,11 @@ _LINK_LISTS = (
     "side|sidebar|slider|social|strip|tags?|teasers?|toc|toolbar|trending|widget"
 )
 _ADDITIONS = (
-    "ads?|advert(?:isement)?|breadcrumbs?|copyright|doc-info|login|newsletter|page-id|pager|"
+    "ads?|advert(?:isement)?|bottom-?nav|breadcrumbs?|copyright|doc-info|docnav|login|navfooter|"
+    "navheader|newsletter|page-id|pager|"
     "pagination|popular|promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|"
-    "signature|skip|social|subscribe|subscription|tags?|teasers?|toolbar|trending|widget"
+    "signature|skip|social|sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|trending|"
+    "widget"
 )
 # `Bl-tag` is a list of a manual page: its options and what they mean. LaTeXML has its numbers of
 # sections, theorems and formulas in an `ltx_tag`, and that of a note a third time.

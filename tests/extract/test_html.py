@@ -276,6 +276,33 @@ def test_what_a_link_says_when_it_is_pointed_at_is_no_text(read):
     assert read(page).text == "See [it](/zlib)."
 
 
+def test_links_in_code_are_its_text(read):
+    page = '<p>Use:<pre><a href="/v">void</a> f(<a href="#t"><b>T</b></a> *x);</pre>'
+
+    assert read(f"<html><main>{page}</main>").text == "Use:\n\n```\nvoid f(T *x);\n```"
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        (
+            "<div class=navheader><table><tr><th colspan=3>2.1 Pears</th></tr><tr><td><a href=1>"
+            "Prev</a></td><td>Chapter 2. Fruit</td><td><a href=3>Next</a></td></tr></table></div>",
+            "<div class=navfooter><hr><table><tr><td><a href=1>Prev</a></td><td><a href=3>Next</a>"
+            "</td></tr><tr><td>Apples</td><td>Plums</td></tr></table></div>",
+        ),
+        ("<ul class=docnav><li><a href=1><b>Prev</b></a><li>The Handbook</ul>", ""),
+        ("<div class=topNav>Class <a href=1>Tree</a> Version 8</div>", "<div class=subNav>a</div>"),
+    ],
+    ids=["docbook", "publican", "javadoc"],
+)
+def test_what_leads_from_page_to_page_of_a_manual_is_left_out(read, above, below):
+    text = "Pears ripen after they are picked. " * 15
+    page = f"<html><title>Pears</title><body>{above}<h1>Pears</h1><p>{text}{below}"
+
+    assert read(page, url="http://e.test/pears").text == f"# Pears\n\n{text.strip()}"
+
+
 @pytest.mark.parametrize("sign", ["#", "¶", "§", "🔗", " ^ ", "↩", "↩\ufe0e"])
 def test_signs_that_only_link_within_the_page_are_left_out(read, sign):
     page = (

@@ -251,7 +251,7 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
             node.decompose()
     remove(node for node in page.css("a") if not node.text().strip() and not node.css_first("img"))
     remove(node for node in page.css('a[href*="#"]') if _LINK_SIGN.fullmatch(node.text()))
-    for link in page.css('a[href^="javascript:" i], a[href^="data:" i]'):
+    for link in page.css('a[href^="javascript:" i], a[href^="data:" i], pre a'):
         link.unwrap()
     for link in page.css("a[title]"):  # what other pages say of themselves
         del link.attrs["title"]
