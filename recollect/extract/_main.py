@@ -139,6 +139,7 @@ _LEAD_LEAST = 60
 _LEAD_MOST = 1_500
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _STRUCTURE = "h1, main, article"
+_BELOW = "h2, h3, h4, h5, h6"
 
 
 def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[LexborNode]:
@@ -218,6 +219,8 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
     prose = whole - _linked(body)
     for selector in (*_MARKED, *_NAMED, _CORES):
         nodes = outermost(body.css(selector) if selector is not _CORES else _cores(body))
+        if selector == "article" and nodes and _is_entry(nodes[0]):
+            continue
         sizes = list(map(length, nodes))
         if not nodes or sum(sizes) < min(_SUBSTANCE, whole / 2):
             continue
@@ -232,6 +235,25 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
             return _narrowed(nodes[longest], shares[longest], levels)
         return nodes
     return []
+
+
+def _is_entry(article: LexborNode) -> bool:
+    """Whether it is about one of many things on its page, as a function in a manual is: below the
+    title of the page and text that has headings of its own."""
+    if article.css_first("h1") is not None:
+        return False
+    prose, is_headed = 0, False
+    node: LexborNode | None = article
+    while node is not None and node.tag != "body":
+        ahead = node.prev
+        while ahead is not None:
+            if ahead.tag == "h1" or ahead.css_first("h1") is not None:
+                return is_headed and prose >= _SUBSTANCE
+            is_headed = is_headed or ahead.tag in _HEADINGS or ahead.css_first(_BELOW) is not None
+            prose += _prose(ahead)
+            ahead = ahead.prev
+        node = node.parent
+    return False
 
 
 def _heart(body: LexborNode) -> list[LexborNode]:

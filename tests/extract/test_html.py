@@ -1,5 +1,7 @@
 """HTML: what a reader reads, as Markdown; nothing of the machinery around it."""
 
+import re
+
 import pytest
 
 from recollect.errors import Permanent
@@ -274,6 +276,48 @@ def test_what_a_link_says_when_it_is_pointed_at_is_no_text(read):
     page = '<html><main><p>See <a href="/zlib" title="zlib: compression of data">it</a>.</main>'
 
     assert read(page).text == "See [it](/zlib)."
+
+
+_WITHIN_LINES = [
+    *("a", "abbr", "acronym", "b", "bdi", "big", "cite", "code", "em", "font", "i", "ins", "kbd"),
+    *("label", "mark", "my-item", "nobr", "q", "s", "small", "span", "strong", "sub", "sup"),
+    *("time", "tt", "u", "var"),
+]
+
+
+@pytest.mark.parametrize("space", ["\n", "\n ", "\n\n", " \n", "\r\n", "\t"], ids=range(6))
+def test_words_that_a_line_break_parts_stay_apart(read, space):
+    table = "<table><tr><td>{}</td><td>e</td></tr></table>"
+    for tag in _WITHIN_LINES:
+        of = f"<{tag} href=/x>two</{tag}>"
+        pieces = [f"one{space}{of}", f"<{tag}>one</{tag}>{space}{of}", f"<b>one{space}</b>{of}"]
+        for piece in (*pieces, f"<div>one</div>{of}"):
+            for page in ("<p>z</p>{}", "<p>{}", "<ul><li>z<ul><li>{}</ul></ul>", table):
+                text = read(f"<html><main>{page.format(piece)}</main>").text
+
+                assert {"one", "two"} <= set(re.findall(r"\w+", text.replace("<br>", " "))), piece
+
+
+def test_line_breaks_of_code_stay(read):
+    code = "<pre><b>a</b>\n  <i>b</i>\n\n<span>c</span> d\n<b>e</b></pre>"
+
+    assert read(f"<html><main>{code}{code}").text.count("a\n  b\n\nc d\ne") == 2
+
+
+def test_a_manual_is_read_whole_though_its_functions_are_articles(read):
+    said = "It starts a service and tells what it needs. " * 6
+    function = f"<article class=func><div><b>start()</b></div><p>{said}</article>"
+    page = (
+        "<div id=content><div><h1>os_sup</h1></div><section><h3>Description</h3>"
+        f"<p>Before: {said}</section><h3>Exports</h3>{function}{function}"
+        f"<section><h3>Notes</h3><p>After: {said}</section></div>"
+    )
+
+    text = read(f"<html><body>{page}", url="https://e.test/os_sup.html").text
+
+    assert "Before:" in text
+    assert "After:" in text
+    assert text.count("start()") == 2
 
 
 def test_links_in_code_are_its_text(read):

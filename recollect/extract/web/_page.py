@@ -59,6 +59,14 @@ _STRUCTURE = "main, article, h1, [role=main]"
 _SUPERSCRIPT = "\U0010fffb"
 _SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
+_CUSTOM = re.compile(r"<([a-z][a-z0-9]*-[a-z0-9-]*)[\s>]")
+# Elements within a line.
+_INLINE = (
+    r"(?:a|abbr|b|bdi|bdo|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|q|s|samp|small|span|"
+    r"strike|strong|sub|sup|time|tt|u|var)"
+)
+_BREAK_AHEAD = re.compile(rf"(?<=[^>\s])[ \t\r]*+\n\s*+(?=</?{_INLINE}[\s>])")
+_BREAK_BETWEEN = re.compile(rf"(</{_INLINE}>)\s++(?=<{_INLINE}[\s>])")
 _WORD = re.compile(r"\w")
 # By which one links to a heading, or goes back from a note.
 _LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗][\\s\u200b\ufe0e\ufe0f]*")
@@ -367,7 +375,26 @@ def _unframe(block: LexborNode) -> None:
         parent = parent.parent
 
 
+def _unbroken(page: str) -> str:
+    """With a space for each line break before or at the end of what stands within a line: between
+    some of these the converter drops a break and joins the words. Code stays as it is."""
+    parts: list[str] = []
+    position = 0
+    while position < len(page):
+        start = page.find("<pre", position)
+        end = page.find("</pre>", start) if start >= 0 else -1
+        start, end = (start, end) if end >= 0 else (len(page), len(page))
+        text = _BREAK_AHEAD.sub(" ", page[position:start])
+        parts += (_BREAK_BETWEEN.sub(r"\1 ", text), page[start:end])
+        position = end
+    return "".join(parts)
+
+
 def _markdown(node: LexborNode, base: str | None) -> str:
+    # The converter joins the words in what it does not know with those around it.
+    for one in node.css(", ".join({"acronym", "big", "nobr", *_CUSTOM.findall(node.html or "")})):
+        if one.mem_id != node.mem_id:
+            one.unwrap()
     # Bullets and links of nothing: what stood there was a button or a picture.
     remove(one for one in node.css("ul > li, a") if opening(one, 1) == "")
     options = html_to_markdown.ConversionOptions(
@@ -377,7 +404,7 @@ def _markdown(node: LexborNode, base: str | None) -> str:
         preprocessing=_PREPROCESSING,
         sup_symbol=_SUPERSCRIPT,
     )
-    result = html_to_markdown.convert(node.html or "", options)
+    result = html_to_markdown.convert(_unbroken(node.html or ""), options)
     if any(warning.kind == _TOO_DEEP for warning in result.warnings):
         # It leaves out what is nested more than 1,024 levels deep: words matter more than form.
         return _formulas.plain(_lists.unmarked(node.text(separator="\n").strip()))
