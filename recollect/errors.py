@@ -210,6 +210,14 @@ class Refused(Permanent):
 class Reauthorize(RecollectError):
     """The user has to authorize the connection again."""
 
+    code = "auth_expired"
+
+
+class KeyLost(Reauthorize):
+    """No key opens what the connection was given; it goes on once the old key is back."""
+
+    code = "key_lost"
+
 
 class CursorExpired(RecollectError):
     """The provider does not know our cursor any more."""

@@ -32,6 +32,7 @@ ErrorCode = Literal[
 ]
 _CODES: Mapping[str, ErrorCode] = {
     "auth_expired": "auth_expired",
+    "key_lost": "auth_expired",
     "rate_limited": "rate_limited",
     "plan_required": "plan_required",
     INTERNAL_ERROR: "internal",

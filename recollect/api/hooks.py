@@ -110,7 +110,7 @@ def callback(
         if state is None or (code is None and error is None):
             if error is not None:
                 return _said_no(app, connector, None, error, iss or [])
-            raise BadRequestError("state: it is missing; follow the link once more")
+            raise BadRequestError("state: part of the address is missing; follow the link again")
         if code is None:
             return _said_no(app, connector, state, error or "", iss or [])
         return _agreed(app, connector, state, code, iss or [])
@@ -232,15 +232,13 @@ def _back(
     app: App, redirect_url: str | None, connection: Connection, fault: RecollectError
 ) -> Response:
     status, told = 400, sentence_of(fault)
+    again = " Have a new link made in a while, and follow that one."
     match fault:
         case Reauthorize():
-            code = "code_refused"
+            code, again = "code_refused", ""
         case Unavailable():
             code, status = "service_unavailable", 503
-            told = (
-                f"Recollect could not keep the authorization: {told}. Have a new link made in a"
-                " while, and follow that one."
-            )
+            told = f"Recollect could not keep the authorization: {told}"
         case SetupError():
             code, status = "service_error", 500
         case Transient():
@@ -248,9 +246,9 @@ def _back(
         case Permanent():
             code = "provider_refused"
         case _:
-            code = "refused"
+            code, again = "refused", ""
     sent = _redirect(app, redirect_url, connection, code)
-    return sent or _page("That did not work", told, status)
+    return sent or _page("That did not work", f"{told.removesuffix('.')}.{again}", status)
 
 
 def _redirect(

@@ -26,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 from recollect.cli._help import plain
 from recollect.cli._lazy import loaded, tell_new_name
 from recollect.cli.output import tell
-from recollect.errors import NO_ROOM, BadRequestError, RecollectError, in_words
+from recollect.errors import NO_ROOM, BadRequestError, RecollectError, SetupError, in_words
 
 _Row = tuple[str, str, str]
 PANELS: Mapping[str, tuple[_Row, ...]] = MappingProxyType(
@@ -159,6 +159,17 @@ class _Lazy(TyperGroup):
             if isinstance(error.__cause__, ValidationError):
                 error.message = in_words(error.__cause__.errors()[0])
             raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            client = sys.modules.get("recollect.cli.client")
+            if client is None or not client.Service.answered or isinstance(error, UnicodeError):
+                raise
+            if client.load().log_level == "debug":
+                raise
+            raise SetupError(
+                f"an answer of the service is not what this command knows ({error!r}): it is"
+                " another version of Recollect than this one, or something else; is its address"
+                " right? RECOLLECT_LOG_LEVEL=debug shows where the command stumbled"
+            ) from error
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # pyright: ignore[reportIncompatibleMethodOverride] # as above
         if incomplete.startswith("-"):

@@ -57,6 +57,8 @@ def todo(one: Mapping[str, Any]) -> str | None:
     """What a person has to do before anything more is synced, and the command for it."""
     if one["state"] in ("pending", "needs_auth") and authorizes(one["provider"]):
         return f"`recollect connections authorize {one['id']}` prints the link to authorize it"
+    if one["errorCode"] == "invalid_client":
+        return f"once that is right, `recollect sync {one['id']}` goes on at once"
     if unpicked(one["provider"], one["metadata"]):
         return (
             "nothing is picked yet, so nothing is synced;"

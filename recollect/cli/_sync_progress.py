@@ -71,13 +71,19 @@ def _begun(service: Service, id: str, before: str | None, stop: threading.Event)
         runs = _runs(service, id)
         if runs and runs[0]["id"] != before:
             return runs[0]["id"]
-        one = service.get(f"/v3/connections/{quote(id, safe='')}")
-        if one["state"] in ("pending", "needs_auth", "failed"):
-            wrong = one_line(one["error"] or "the connection has to be authorized first")
-            fail(f"{wrong}; {do}" if (do := todo(one)) else wrong)
+        one = not_halted(service, id)
         if (why := _waits(one, datetime.now(UTC))) and not waiting:
             tell(waiting := why)
         stop.wait(LOOK)
+
+
+def not_halted(service: Service, id: str) -> Mapping[str, Any]:
+    """The connection. Fails where nothing is synced until a person acts."""
+    one = service.get(f"/v3/connections/{quote(id, safe='')}")
+    if one["state"] in ("pending", "needs_auth", "failed"):
+        wrong = one_line(one["error"] or "the connection has to be authorized first")
+        fail(f"{wrong}; {do}" if (do := todo(one)) else wrong)
+    return one
 
 
 def _ended(service: Service, id: str, run: str, stop: threading.Event) -> Mapping[str, Any]:

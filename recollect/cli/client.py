@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import IO, Annotated, Any, NoReturn, Self, cast
+from typing import IO, Annotated, Any, ClassVar, NoReturn, Self, cast
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -172,6 +172,9 @@ class Service:
     SetupError when there is none, or something else, at its address.
     """
 
+    answered: ClassVar[bool] = False
+    """whether one did, so that what fails from then on may be due to what it said"""
+
     def __init__(
         self, url: str, key: str | None, pauses: Sequence[float] = (), *, timeout: float = 60.0
     ) -> None:
@@ -277,6 +280,7 @@ class Service:
                         *whole, rest = rest.split(b"\n\n")
                         for event in filter(None, map(_EVENT.fullmatch, whole)):
                             data = json.loads(event["data"], object_hook=ServiceAnswer)
+                            Service.answered = True
                             yield event["name"].decode(), data
                 if answer.status != 200:
                     self._read(EndpointAnswer(answer.status, answer.headers, rest), dict)
@@ -309,6 +313,7 @@ class Service:
             raise self._strange(answer)
         if not good:
             raise _refusal(answer, cast(dict[str, Any], body))
+        Service.answered = True
         return body
 
     def _strange(self, answer: EndpointAnswer) -> RecollectError:

@@ -257,13 +257,15 @@ def sync(
     service = open_service(url, key)
     before = _newest(service, id)
     told = service.send("POST", f"/v3/connections/{quote(id, safe='')}/sync", {})
+    progress = part("_sync_progress")
     if not follow:
+        progress.not_halted(service, id)
         if as_json:
             echo_json(told)
         else:
             typer.echo(told["message"])
         return
-    run = part("_sync_progress").follow(service, id, before)
+    run = progress.follow(service, id, before)
     if as_json:
         echo_json(run)
 

@@ -160,7 +160,10 @@ def show(
         "snippets": _room.code(request, "getDocument", path={"id": document.id}),
         "parts": [
             (at, min(at + PART, len(chunks)), address(own, q=q, view=view, **{"from": at}))
-            for at in range(0, len(chunks), PART)
+            for at in (
+                PART * (number - 1)
+                for number in near(first // PART + 1, max(1, -(-len(chunks) // PART)))
+            )
         ],
         "first": first,
         "q": q,

@@ -18,6 +18,7 @@ from recollect.documents._adding import (
     all_new,
     bear,
     join,
+    reindex,
     reprocess,
     update,
 )
@@ -68,7 +69,6 @@ from recollect.documents._queue import (
     fail,
     is_note,
     next_due_in,
-    reindex,
     release,
     renew,
     retry,

@@ -224,6 +224,29 @@ def reprocess(
     return [DocumentId(row["id"]) for row in rows]
 
 
+def reindex(tx: Tx) -> int:
+    """Queue every document again and forget all vectors; for a change of the embedding model.
+    How many wait then, with those that waited already: an earlier call may have been cut off."""
+    db.fence(tx)
+    tx.execute(
+        "update entries set embedding = null, embedding_b = null"
+        " where embedding is not null or embedding_b is not null"
+    )
+    tx.execute(
+        "update documents set status = 'queued', stage = null, due_at = now(), attempts = 0"
+        " where status in ('done', 'failed') and gone_at is null and source <> %s",
+        (DIRECT,),
+    )
+    db.notify(tx)
+    row = tx.execute(
+        "select count(*) as n from documents"
+        " where status in ('queued', 'processing') and gone_at is null and source <> %s",
+        (DIRECT,),
+    ).fetchone()
+    assert row is not None
+    return row["n"]
+
+
 def _beside_foreign(tenant: Tenant, document: Document, named: Sequence[str]) -> list[str]:
     """The named tags and those that are not the tenant's to take off. The first tag is what its
     customId and its memories go by, so a foreign one stays the first."""

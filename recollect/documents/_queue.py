@@ -11,7 +11,7 @@ from recollect import db
 from recollect.db import Tx
 from recollect.db.leases import Leases, fenced
 from recollect.documents._changing import drop_stashed
-from recollect.documents._rows import COLUMNS, DIRECT, LATER, ORDER, content_of, read
+from recollect.documents._rows import COLUMNS, LATER, ORDER, content_of, read
 from recollect.errors import LeaseLost
 from recollect.model import (
     Claim,
@@ -311,22 +311,6 @@ def release(tx: Tx, claims: Sequence[Claim]) -> None:
     back = "status = 'queued', stage = null, attempts = greatest(d.attempts - 1, 0)"
     _LEASES.release(tx, held, back)
     db.notify(tx)
-
-
-def reindex(tx: Tx) -> int:
-    """Queue every document again and forget all vectors; for a change of the embedding model."""
-    db.fence(tx)
-    tx.execute(
-        "update entries set embedding = null, embedding_b = null"
-        " where embedding is not null or embedding_b is not null"
-    )
-    done = tx.execute(
-        "update documents set status = 'queued', stage = null, due_at = now(), attempts = 0"
-        " where status in ('done', 'failed') and gone_at is null and source <> %s",
-        (DIRECT,),
-    )
-    db.notify(tx)
-    return done.rowcount
 
 
 def _failed(claim: Claim, failure: Failure) -> dict[str, object]:

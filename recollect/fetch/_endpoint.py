@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
@@ -16,6 +17,8 @@ from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch._answer import broken_off, join_headers, outcome, read_body, said_in
 
 LARGEST_ANSWER = 64_000_000
+_DOTS = re.compile(r"(?<=/)\.{1,2}(?=[/?]|$)")
+"""a segment of a path that names something by an id, and would be taken for a way up"""
 
 Upload = tuple[str, IO[bytes], str]
 """file name, open file, media type"""
@@ -103,6 +106,7 @@ class Endpoint:
         """
         if not path.startswith("/"):
             raise ValueError("a path begins with a slash: headers must not go to another host")
+        path = _DOTS.sub(lambda dots: dots[0].replace(".", "%2E"), path)
         until = None if self._total is None else time.monotonic() + self._total
         with (
             self._no_answer_is_transient(),

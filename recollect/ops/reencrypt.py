@@ -9,7 +9,7 @@ from recollect.app import EMBEDDER_KEY, App, secret_keys
 from recollect.db import Tx
 from recollect.events import targets
 from recollect.orgs import orgs, settings
-from recollect.sync import connections, push_registrations
+from recollect.sync import connection_queue, connections, push_registrations
 
 
 def reseal(app: App) -> int:
@@ -25,6 +25,8 @@ def reseal(app: App) -> int:
         with app.db.begin() as tx:
             some, after = connections.reseal(tx, keys, after)
         done += some
+    with app.db.begin() as tx:
+        connection_queue.regain(tx, encryption.mark(keys))
     return done
 
 

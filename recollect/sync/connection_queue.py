@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from recollect import db, documents
 from recollect.db import Tx
 from recollect.db.leases import Leases, fenced
-from recollect.errors import BadRequestError, ConflictError, LeaseLost
+from recollect.errors import BadRequestError, ConflictError, KeyLost, LeaseLost, Reauthorize
 from recollect.model import (
     ConnectionId,
     Document,
@@ -31,7 +31,6 @@ _LEASES = Leases("connections", "d.state = 'syncing'")
 RUNS_KEPT = 200
 LONGEST_SILENCE = timedelta(days=7)
 """between two syncs of a service that runs"""
-AUTH_EXPIRED = "auth_expired"
 AGAIN = "authorize the connection again"
 _DUE = "due_at <= now() and (not paused or wanted_by = 'manual' or state = 'syncing')"
 
@@ -345,7 +344,14 @@ def park(tx: Tx, id: ConnectionId, failure: Failure, after: timedelta) -> None:
     documents.postpone(tx, id, after, failure)
 
 
-def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None) -> None:
+def lose(
+    tx: Tx,
+    id: ConnectionId,
+    message: str,
+    claim: SyncClaim | None = None,
+    *,
+    code: str = Reauthorize.code,
+) -> None:
     """The authorization is gone: nothing happens until the user authorizes again.
 
     Nothing is deleted: a lost authorization is not an empty account. With a claim that does not
@@ -359,7 +365,7 @@ def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None)
     # Where a key was given instead, there is nothing to authorize: the message says what to do.
     if row is not None and row["authorized"] and AGAIN not in message:
         message = f"{message}; {AGAIN}"
-    failure = Failure(AUTH_EXPIRED, message)
+    failure = Failure(code, message)
     tx.execute(
         "update connections set state = 'needs_auth', due_at = null, began_at = null,"
         " error_code = %s, error_message = %s, updated_at = now()"
@@ -369,6 +375,19 @@ def lose(tx: Tx, id: ConnectionId, message: str, claim: SyncClaim | None = None)
     documents.postpone(tx, id, timedelta(days=1), failure)
     if claim is not None:
         _end_run(tx, claim, "failed", failure)
+
+
+def regain(tx: Tx, mark: str) -> None:
+    """What a lost key stopped goes on: it was sealed again with the key of that mark."""
+    for row in tx.execute(
+        "update connections set state = 'ready', due_at = now(), error_code = null,"
+        " error_message = null, updated_at = now() where state = 'needs_auth' and error_code = %s"
+        " and starts_with(coalesce(tokens, %s), %s) and starts_with(coalesce(secrets, %s), %s)"
+        " returning id",
+        (KeyLost.code, mark, mark, mark, mark),
+    ).fetchall():
+        documents.resume(tx, row["id"])
+    db.notify(tx)
 
 
 def next_call_in(tx: Tx, id: ConnectionId, gap: timedelta) -> timedelta:

@@ -17,6 +17,7 @@ from recollect.connectors.oauth import OAuthClient, Tokens
 from recollect.db import Tx
 from recollect.errors import (
     BadRequestError,
+    KeyLost,
     LeaseLost,
     NotFoundError,
     Parked,
@@ -310,7 +311,7 @@ class StoredAccess:
             return open_tokens(self._app, self._connection.id, sealed.tokens)
         except SetupError as error:
             # A lost key is like a lost authorization: nothing is deleted, the user comes again.
-            raise Reauthorize(str(error)) from error
+            raise _key_lost(connection_queue.AGAIN) from error
 
 
 class GivenAccess:
@@ -343,7 +344,7 @@ def open_source(
     try:
         secrets = open_secrets(app, connection.id, sealed.secrets)
     except SetupError as error:
-        raise Reauthorize(f"{error}; give the secrets again") from error
+        raise _key_lost("give the secrets again") from error
     return ConnectionSource(
         app,
         connector,
@@ -374,7 +375,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         # A sync renamed or removed it since the claim: the row as it now is tells what to do.
         raise Transient("its connection no longer knows it", code="source_moved") from error
     if connection.state is ConnectionState.NEEDS_AUTH:
-        raise Parked(_told(connection), code=connection_queue.AUTH_EXPIRED, after=DAY)
+        raise Parked(_told(connection), code=Reauthorize.code, after=DAY)
     if connection.state is ConnectionState.FAILED:
         raise Parked(_told(connection), code=PROVIDER_UNAVAILABLE, after=DAY)
     if connection.parked_for:
@@ -390,9 +391,9 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         with app.db.begin() as tx:
             renewed = connections.sealed(tx, connection.id, lock=True).secrets != given
             if not renewed:
-                connection_queue.lose(tx, connection.id, str(error))
+                connection_queue.lose(tx, connection.id, str(error), code=error.code)
         after = MINUTE if renewed else DAY
-        raise Parked(str(error), code=connection_queue.AUTH_EXPIRED, after=after) from error
+        raise Parked(str(error), code=error.code, after=after) from error
     except Permanent as error:
         if error.code != oauth.INVALID_CLIENT:
             raise
@@ -444,6 +445,14 @@ def _said_to_all(app: App, connection: Connection) -> Exception | None:
 
 def _age(claim: Claim) -> timedelta:
     return datetime.now(UTC) - claim.document.updated_at
+
+
+def _key_lost(otherwise: str) -> KeyLost:
+    return KeyLost(
+        "RECOLLECT_SECRET_KEY or DATA_DIR/secret-key changed, and the key before opened what this"
+        " connection was given: put that key back, or after the new one, separated by a comma, and"
+        f" start the service again; or {otherwise}"
+    )
 
 
 def _told(connection: Connection) -> str:

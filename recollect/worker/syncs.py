@@ -234,8 +234,11 @@ def settle(app: App, claim: SyncClaim, outcome: Outcome) -> None:
             LOG.info("sync", outcome="gave way" if gave_way else "stopped")
             return
         case Reauthorize():
-            lost = str(outcome)
-            _write(app, lambda tx: connection_queue.lose(tx, claim.connection.id, lost, claim))
+            lost, code = str(outcome), outcome.code
+            _write(
+                app,
+                lambda tx: connection_queue.lose(tx, claim.connection.id, lost, claim, code=code),
+            )
             LOG.warning("sync", outcome="authorization lost", reason=str(outcome))
             _count(claim, "needs_auth")
             return

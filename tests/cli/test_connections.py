@@ -117,12 +117,27 @@ def test_a_lost_authorization_comes_with_the_command_for_a_link(desk: Desk) -> N
     desk.authorize(id)
     with desk.app.db.begin() as tx:
         connection_queue.lose(tx, ConnectionId(id), "the token was revoked")
-    listed, followed = desk.run("connections"), desk.run("sync", id, "--follow")
+    listed = desk.run("connections")
 
     told = f"`recollect connections authorize {id}` prints the link"
     assert told in listed.err
-    assert followed.code == 1
-    assert told in followed.err
+    for more in ([], ["--follow"], ["--json"]):
+        asked = desk.run("sync", id, *more)
+        assert asked.code == 1
+        assert told in asked.err
+
+
+def test_a_refused_application_comes_with_the_command_for_when_it_is_mended(desk: Desk) -> None:
+    id = desk.run("connect", "github", "--json").json["id"]
+    desk.authorize(id)
+    with desk.app.db.begin() as tx:
+        tx.execute(
+            "update connections set error_code = 'invalid_client', error_message = 'no'"
+            " where id = %s",
+            (id,),
+        )
+
+    assert f"`recollect sync {id}`" in desk.run("connections").err
 
 
 def test_who_follows_a_sync_that_has_to_wait_is_told_why(

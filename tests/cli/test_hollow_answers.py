@@ -1,4 +1,4 @@
-"""Answers that hold null where ours never do, as those of something else at the address might."""
+"""Answers that hold what ours never do, as those of something else at the address might."""
 
 import copy
 import json
@@ -41,8 +41,9 @@ Place = tuple[str | int, ...]
 
 @dataclass
 class Hollow:
-    """Lets answers pass and keeps them, or puts null at one place of one of them."""
+    """Lets answers pass and keeps them, or puts `value` at one place of one of them."""
 
+    value: Any = None
     kept: list[Any] = field(default_factory=list[Any])
     at: tuple[int, Place] | None = None
 
@@ -55,7 +56,7 @@ class Hollow:
         *way, last = self.at[1]
         for step in way:
             inner = inner[step]
-        inner[last] = None
+        inner[last] = self.value
         return json.dumps(hollow).encode()
 
 
@@ -87,11 +88,16 @@ def filled(app: App, live_url: str, key: str) -> Generator[tuple[Proxy, dict[str
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_null_at_any_place_of_an_answer_ends_in_a_sentence(
-    filled: tuple[Proxy, dict[str, str]], key: str, command: tuple[str, ...]
+@pytest.mark.parametrize(
+    "value",
+    [None, 7, *(pytest.param(each, marks=pytest.mark.slow) for each in ("a", ["b"], {"c": 1}))],
+    ids=lambda value: type(value).__name__,
+)
+def test_anything_at_any_place_of_an_answer_ends_in_a_sentence(
+    filled: tuple[Proxy, dict[str, str]], key: str, command: tuple[str, ...], value: Any
 ) -> None:
     proxy, ids = filled
-    hollow = Hollow()
+    hollow = Hollow(value)
     proxy.on("", alter=hollow, times=None)
 
     def run() -> Result:
@@ -111,6 +117,17 @@ def test_null_at_any_place_of_an_answer_ends_in_a_sentence(
     assert isinstance(honest.exception, SystemExit | None), honest.exception
     assert tried
     assert bugs == []
+
+
+def test_a_debug_log_shows_where_an_answer_was_not_understood(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_LOG_LEVEL", "debug")
+    with Proxy() as proxy:
+        proxy.on("", status=200, json_body={"memories": 7, "pagination": {}}, times=None)
+        ended = CliRunner().invoke(commands, ["list", "--url", proxy.url, "--key", key])
+
+    assert isinstance(ended.exception, TypeError)
 
 
 def test_an_answer_that_nests_without_an_end_is_not_of_a_service(key: str) -> None:

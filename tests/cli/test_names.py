@@ -210,6 +210,18 @@ def test_a_document_is_edited_and_its_tags_are_listed(run: Shell, service: Servi
     assert run("edit", "nosuch", "--tag", "x").code == 1
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/../b"])
+def test_a_document_is_found_by_a_name_that_an_address_would_resolve(
+    run: Shell, service: Service, name: str
+) -> None:
+    added = run("add", "-", "--id", name, "--tag", "dots", input=b"Dots.")
+    assert added.code == 0, added.err
+
+    assert run("show", name, "--json").json["content"] == "Dots."
+    assert run("edit", name, "--title", "Point").code == 0
+    assert run("rm", name, "--yes").code == 0
+
+
 def test_versions_are_listed_shown_and_searched(run: Shell, service: Service) -> None:
     tag = f"versions-{uuid.uuid4().hex[:8]}"
     with service.client() as http:

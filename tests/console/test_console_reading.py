@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from recollect.app import App
-from recollect.console import _rendering
+from recollect.console import _reading, _rendering
 from recollect.console._rendering import Look, carry, drawn, markdown
 from recollect.ingest import remedies
 from recollect.ingest.chunk import split
@@ -375,6 +375,23 @@ def test_only_in_what_was_written_as_markdown_a_backslash_is_one_of_markdown(
 
 
 # --- beside the text ----------------------------------------------------------------------------
+
+
+def test_of_a_long_text_the_parts_around_are_named(
+    me: httpx.Client, app: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_reading, "PART", 1)
+    document = add(app, tenant, "\n\n".join(f"Heron {n} wades. " * 60 for n in range(12)))
+    drain(app)
+
+    def parts(start: int) -> list[str]:
+        answer = me.get(f"/console/documents/{document.id}", params={"from": start})
+        return [one.text() for one in tree(answer).css("nav[aria-label='Parts of the text'] a")]
+
+    whole = len(parts(0))
+    assert parts(5)[1:-1] == ["4–4", "5–5", "6–6", "7–7", "8–8"]
+    assert parts(5)[0] == "1–1"
+    assert whole == 4
 
 
 def test_what_is_the_same_is_shown_once(me: httpx.Client, app: App, tenant: Tenant):

@@ -436,6 +436,21 @@ def test_the_page_of_keys_fits_the_smallest_telephone(
     assert misfits(room, f"{site}/console/keys", 320) == []
 
 
+@pytest.mark.parametrize("path", ["search", "documents", "audit", "keys"])
+def test_fields_grow_with_text_that_is_set_larger(room: Tab, site: str, path: str):
+    room.open(f"{site}/console/{path}")
+    room.js("document.documentElement.style.fontSize = '30px'")
+    cut_off = """
+        [...document.querySelectorAll("main select, main input:not([type=checkbox])")]
+          .filter((field) => field.offsetHeight)
+          .filter((field) =>
+            field.offsetHeight < 1.5 * parseFloat(getComputedStyle(field).fontSize))
+          .map((field) => field.name)
+    """
+
+    assert room.js(cut_off) == []
+
+
 def test_a_mark_in_a_link_can_be_read(room: Tab, site: str, app: App, tenant: Tenant):
     add(app, tenant, "# A heron\n\nIt wades.")
     drain(app)

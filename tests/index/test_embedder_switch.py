@@ -753,6 +753,13 @@ def test_who_stops_a_reindex_is_told_that_the_workers_embed_the_rest(
     assert "stopped: the workers embed the rest" in capsys.readouterr().err
 
 
+def test_a_reindex_that_is_run_again_counts_what_the_first_one_queued(filled: Ground) -> None:
+    with filled.app.db.begin() as tx:
+        first = documents.reindex(tx)
+        assert first > 0
+        assert documents.reindex(tx) == first
+
+
 def test_memories_that_a_killed_reindex_did_not_get_to_are_embedded_by_the_workers(
     ground: Ground,
 ) -> None:

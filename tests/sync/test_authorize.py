@@ -326,6 +326,19 @@ def test_a_provider_that_does_not_answer_the_exchange(world: World) -> None:
     assert told(world.follow(made["authLink"]))["error"] == "provider_unavailable"
 
 
+@pytest.mark.parametrize("status", [400, 401, 503])
+def test_a_page_of_a_used_link_says_that_a_new_one_is_needed(world: World, status: int) -> None:
+    made = world.create(redirect=None)
+    world.proxy.on("POST /token", status=status, json_body={"error": "invalid_client"})
+    assert "Have a new link made" in world.follow(made["authLink"]).text
+
+
+def test_a_page_without_what_a_provider_sends_along_says_what_it_lacks(world: World) -> None:
+    answer = world.http.get("/v3/connections/auth/callback/cabinet?code=1")
+    assert answer.status_code == 400
+    assert "Part of the address is missing" in answer.text
+
+
 @pytest.mark.parametrize("redirect", [DONE, None], ids=["redirect", "page"])
 def test_a_database_that_is_away_is_not_said_of_the_provider(
     world: World, monkeypatch: pytest.MonkeyPatch, redirect: str | None
@@ -816,6 +829,29 @@ def test_a_change_of_the_key_seals_anew_and_a_lost_one_asks_again(world: World) 
     assert shown["state"] == "needs_auth"
     assert "RECOLLECT_SECRET_KEY" in shown["error"]
     assert len(world.titles()) == 3
+
+
+def test_once_a_lost_key_is_back_everything_goes_on(world: World) -> None:
+    revoked = world.connected(user="bob@example.com")
+    world.cabinet.authorization.withdraw()
+    world.due(revoked)
+    id = world.connected()
+    world.cabinet.shelf.put("9", "New.")
+    lost = lost_key(world)
+    world.due(id)
+    syncs.drain(lost.app)
+    shown = world.get(id)
+    assert (shown["state"], shown["errorCode"]) == ("needs_auth", "key_lost")
+    assert shown["lastSyncRun"]["errorCode"] == "auth_expired"
+
+    reencrypt.reseal(lost.app)
+    assert world.get(id)["state"] == "needs_auth", "this key does not open it either"
+    reencrypt.reseal(world.app)
+
+    world.work()
+    assert world.get(id)["state"] == "ready"
+    assert len(world.titles()) == 3 + 4
+    assert world.get(revoked)["state"] == "needs_auth", "no key brings that back"
 
 
 def test_a_link_of_a_lost_key_leads_back_with_the_reason(world: World) -> None:
