@@ -347,14 +347,28 @@ def test_what_leads_from_page_to_page_of_a_manual_is_left_out(read, above, below
     assert read(page, url="http://e.test/pears").text == f"# Pears\n\n{text.strip()}"
 
 
+def test_of_links_within_the_page_the_text_is_read(read):
+    page = (
+        '<html><main><p><a href="#a">one</a> <a href="b.html#b">two</a> <a href="c.html#c">three'
+        '</a> <a href="http://e.test/x/b.html?q#d">four</a> <a href="http://e.test/x/b.html#d">5'
+    )
+
+    text = read(page, url="http://e.test/x/b.html").text
+
+    assert text == "one two [three](http://e.test/x/c.html#c) [four](http://e.test/x/b.html?q#d) 5"
+    assert (
+        read('<html><main><p><a href="#a">one</a> <a href="b#b">two</a>').text == "one [two](b#b)"
+    )
+
+
 @pytest.mark.parametrize("sign", ["#", "¶", "§", "🔗", " ^ ", "↩", "↩\ufe0e"])
 def test_signs_that_only_link_within_the_page_are_left_out(read, sign):
     page = (
         f'<html><main><h2>Open<span><a class="mark" href="#o">{sign}</a></span></h2>'
-        '<p>See <a href="/x#1">C#</a> <a href="#y"> <img alt="pears" src="y.png"> </a>'
+        '<p>See <a href="/x#1">C#</a> <a href="/y#y"> <img alt="pears" src="y.png"> </a>'
     )
 
-    assert read(page).text == "## Open\n\nSee [C#](/x#1) [pears](#y)"
+    assert read(page).text == "## Open\n\nSee [C#](/x#1) [pears](/y#y)"
 
 
 def test_forced_to_webpage_the_kind_is_webpage(read):

@@ -1,6 +1,7 @@
 """Reading one HTML page: cut away what is not content, find the main part, write Markdown."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -147,6 +148,7 @@ def content(parsed: Parsed) -> Extracted:
         _drop_captions(page)
     cleaned = _clean(page)
     main = _main.find(page, fetched=parsed.url is not None, story=story)
+    _unwrap_own_links(main, parsed.url or "")
     text = "\n\n".join(_markdown(node, base) for node in main)
     warnings = hidden_warnings(cleaned.hidden)
     if cleaned.doubtful:
@@ -268,6 +270,15 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
         _name_language(block)
         _unframe(block)
     return _Cleaned(hidden, found.doubtful)
+
+
+def _unwrap_own_links(main: Iterable[LexborNode], url: str) -> None:
+    """Of links to places on the page itself the text is enough: manuals have hundreds."""
+    here = ("", url.partition("#")[0], urlsplit(url).path.rpartition("/")[2])
+    for node in main:
+        for link in node.css('a[href*="#"]'):
+            if (link.attributes.get("href") or "").partition("#")[0] in here:
+                link.unwrap()
 
 
 def _is_story(page: LexborHTMLParser) -> bool:
