@@ -12,7 +12,7 @@ from recollect.extract.media._containers import STILLS, find_container
 RTF = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
 FLAT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+"
-    rb"<office:document\s[^>]*?\boffice:mimetype=\"([^\"]+)\"",
+    rb"<(?:[\w.-]+:)?document\s[^>]*?\bmimetype\s*=\s*[\"']([^\"']+)[\"']",
     re.DOTALL,
 )
 """OpenDocument in one file of XML, and its type"""
@@ -28,7 +28,7 @@ _PAGE = re.compile(
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _OFFICE_ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+"
-    rb"<(?:\w+:)?(Workbook|wordDocument|package)[\s>]",
+    rb"<(?:[\w.-]+:)?(Workbook|wordDocument|package)[\s>]",
     re.DOTALL,
 )
 _OF_EXCEL = b"urn:schemas-microsoft-com:office:spreadsheet"
