@@ -8,6 +8,7 @@ from io import BytesIO
 import pytest
 from docx.enum.style import WD_STYLE_TYPE
 
+from recollect.errors import Permanent
 from tests.extract import office, samples
 from tests.extract.test_odf_objects import flat
 from tests.extract.test_word import WORD_2003
@@ -201,3 +202,15 @@ def test_what_a_file_says_does_not_depend_on_how_its_xml_is_written(read, name, 
     assert other.text == usual.text
     assert other.title == usual.title
     assert list(other.warnings) == list(usual.warnings)
+
+
+@pytest.mark.parametrize(
+    ("many", "spaces"), [(50_000, 1), (1, 50_000), (1_500, 1)], ids=["deep", "wide", "both"]
+)
+def test_namespaces_within_namespaces_take_no_room(read, many, spaces):
+    told = "".join(f" xmlns:q{at}='u'" for at in range(spaces))
+    nested = "".join(f"<a{at}{told.replace('q', f'q{at}x')}>" for at in range(many))
+    body = nested + "".join(f"</a{at}>" for at in reversed(range(many)))
+
+    with pytest.raises(Permanent, match="too many namespaces"):
+        read(office.docx(f"<w:p><w:r><w:t>Seen</w:t></w:r></w:p>{body}"), "a.docx")

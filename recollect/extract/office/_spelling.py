@@ -45,6 +45,7 @@ _ODD = (
     re.compile(rb'"></'),
     re.compile(rb">(?<=\s>)"),
 )
+_DEEPEST, _MOST_SPACES = 2_000, 200
 _QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
 
@@ -129,6 +130,8 @@ class _Writing:
         self._end_tag()
         told = {key[6:]: value for key, value in attributes.items() if _is_space(key)}
         self._spaces.append({**self._spaces[-1], **told} if told else self._spaces[-1])
+        if len(self._spaces) > _DEEPEST or len(self._spaces[-1]) > _MOST_SPACES:
+            raise Permanent("it is nested too deeply, or has too many namespaces")
         self._prefixes.append(_prefixes(self._spaces[-1]) if told else self._prefixes[-1])
         self._names.append(self._named(name))
         written = {self._named_attribute(key): value for key, value in attributes.items()}

@@ -13,6 +13,9 @@ _PARTS = ("footnotes", "endnotes", "comments")
 _WHITE = ("FFFFFF", "FEFEFE", "FDFDFD")
 _TAG_BYTES = 300
 """A tag that names a colour is shorter."""
+_TELLING = frozenset(
+    {"background", "color", "highlight", "pStyle", "rStyle", "shd", "tblStyle", "vanish"}
+)
 _APART = frozenset({"pPr", "rPrChange", "tblStylePr"})
 """Elements of a style whose formats of runs are not those of its text."""
 
@@ -99,6 +102,8 @@ class _Look:
     """whether it colours the ground"""
 
     def over(self, other: "_Look") -> "_Look":
+        if self is _NO_LOOK or other is _NO_LOOK:
+            return other if self is _NO_LOOK else self
         return _Look(
             other.vanish if self.vanish is None else self.vanish,
             other.white if self.white is None else self.white,
@@ -215,14 +220,14 @@ class _Runs:
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name[name.find(":") + 1 :]
-        values = _own(attributes)
+        values = _own(attributes) if tag in _TELLING else {}
         self._path.append(tag)
         parent = self._path[-2] if len(self._path) > 1 else ""
         match tag:
             case "r":
                 self._runs.append(_Run(self._parser.CurrentByteIndex))
-            case "background":
-                self._grounds[0] = values.get("color", "auto").upper() not in ("AUTO", *_WHITE)
+            case "background" if "color" in values:
+                self._grounds[0] = values["color"].upper() not in ("AUTO", *_WHITE)
             case "p":
                 self._grounds.append(self._grounds[-1] or self._styles.default.shaded)
                 self._paragraphs.append(self._styles.default)
