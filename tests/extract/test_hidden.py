@@ -506,6 +506,23 @@ def test_what_an_opendocument_text_shows_is_read(read):
     assert not extracted.warnings
 
 
+@pytest.mark.parametrize(
+    "veiled",
+    [
+        r"{\footnote b{\v %s\'e4\{}c}",
+        r"{\*\annotation b{\b\v %s\ul x\u228?}c}",
+        r"{\footnote b\deleted %s\deleted0 c}",
+        r"b{\xe %s}c",
+        r"b{\tc{\b %s}\tcl2}c",
+    ],
+)
+def test_what_a_rtf_does_not_show_is_left_out_of_notes_and_of_indexes(read, veiled):
+    text = read("{\\rtf1\\ansi a" + veiled % SECRET + "\\par}", "a.rtf").text
+
+    assert SECRET not in text
+    assert "bc" in text
+
+
 def test_a_style_of_a_million_letters_takes_no_time(read):
     style = "a" * 1_000_000
 
