@@ -24,7 +24,7 @@ _PARTS = {
 
 def packed(data: bytes) -> bytes:
     """In parts, as most files are. Raises Permanent."""
-    if not _magic.FLAT.match(data):
+    if not _magic.flat_type(data):
         return data
     return _zip.packed(dict(_Flat(_spelling.usual(data)).parts()))
 
