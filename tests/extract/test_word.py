@@ -66,6 +66,14 @@ def test_a_cut_file_is_refused(read, part):
     assert caught.value.code == "unreadable_content"
 
 
+def test_a_file_without_its_main_part_says_so(read):
+    def rename(name: str, body: bytes) -> tuple[str, bytes]:
+        return name.replace("word/document.xml", "word/other.xml"), body
+
+    with pytest.raises(Permanent, match=r"its part word/document\.xml is missing"):
+        read(samples.repacked(samples.word(_report), rename), "a.docx")
+
+
 def test_a_zip_bomb_is_refused(read):
     def blow_up(name: str, body: bytes) -> tuple[str, bytes]:
         return name, body + b" " * 200_000_000 if name == "word/document.xml" else body

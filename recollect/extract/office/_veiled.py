@@ -42,11 +42,7 @@ def unveil(package: Package) -> Unveiled:
     main = _ooxml.main_part(package)
     relations = _ooxml.relations(package, main)
     notes = {kind[:-1]: part for kind in _PARTS if (part := _ooxml.first(package, relations, kind))}
-    sources = {
-        part: _spelling.usual(package.read(part))
-        for part in (main, *notes.values())
-        if part in package.names
-    }
+    sources = {part: _spelling.usual(package.read(part)) for part in (main, *notes.values())}
     styles, lists = (
         _spelling.usual(package.read(part))
         if (part := _ooxml.first(package, relations, kind))
