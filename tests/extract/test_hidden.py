@@ -128,6 +128,20 @@ def test_a_page_whose_parts_all_have_their_look_is_read(read, veil):
     assert "Seen" in read(f"<html><body><p>Seen</p>{within}{parts}").text
 
 
+@pytest.mark.parametrize("veil", ["hidden", "style='opacity:0'", "style='color:#fff'"])
+@pytest.mark.parametrize("page", ["<html {}><body>", "<html><body {}>"])
+@pytest.mark.parametrize("name", ["a.html", "a.eml"])
+def test_a_page_that_is_hidden_as_a_whole_is_read(read, veil, page, name):
+    """Its scripts show it."""
+    data = f"{page.format(veil)}<p>Words of it.</p><p hidden>{SECRET}</p></body></html>"
+    head = "Message-ID: <a@b>\nFrom: a@b.example\nContent-Type: text/html\n\n"
+    extracted = read(head + data if name == "a.eml" else data, name)
+
+    assert "Words of it." in extracted.text
+    assert SECRET not in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
+
+
 def test_white_text_on_what_a_style_sheet_may_colour_stays_with_a_warning(read):
     page = f"<html><style>.dark{{background:navy}}</style><p class=dark style='color:#fff'>{SECRET}"
     extracted = read(page)

@@ -80,7 +80,8 @@ def find(page: LexborHTMLParser) -> Hidden:
             elif background is None and colour == _WHITE:
                 parts = looks.of_its_colour(node)
                 doubtful += sum(len("".join(part.text().split())) for part in parts)
-    return Hidden(nodes, doubtful)
+    # A page that is hidden as a whole is shown by its scripts, once it is loaded.
+    return Hidden([node for node in nodes if node.tag not in ("html", "body")], doubtful)
 
 
 class _Looks:
