@@ -128,7 +128,9 @@ def test_a_page_whose_parts_all_have_their_look_is_read(read, veil):
     assert "Seen" in read(f"<html><body><p>Seen</p>{within}{parts}").text
 
 
-@pytest.mark.parametrize("veil", ["hidden", "style='opacity:0'", "style='color:#fff'"])
+@pytest.mark.parametrize(
+    "veil", ["hidden", "style='opacity:0'", "style='color:#fff'", "role=dialog"]
+)
 @pytest.mark.parametrize("page", ["<html {}><body>", "<html><body {}>"])
 @pytest.mark.parametrize("name", ["a.html", "a.eml"])
 def test_a_page_that_is_hidden_as_a_whole_is_read(read, veil, page, name):

@@ -80,8 +80,7 @@ def find(page: LexborHTMLParser) -> Hidden:
             elif background is None and colour == _WHITE:
                 parts = looks.of_its_colour(node)
                 doubtful += sum(len("".join(part.text().split())) for part in parts)
-    # A page that is hidden as a whole is shown by its scripts, once it is loaded.
-    return Hidden([node for node in nodes if node.tag not in ("html", "body")], doubtful)
+    return Hidden(nodes, doubtful)
 
 
 class _Looks:
