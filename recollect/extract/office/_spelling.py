@@ -108,7 +108,7 @@ def _prefixes(spaces: Mapping[str, str]) -> Mapping[str, str]:
 
 class _Writing:
     def __init__(self, part: bytes) -> None:
-        self._out = ['<?xml version="1.0" encoding="UTF-8"?>\n']
+        self._out = bytearray(b'<?xml version="1.0" encoding="UTF-8"?>\n')
         self._spaces: list[Mapping[str, str]] = [{}]
         """of each open element, by the prefixes in the file"""
         self._prefixes: list[Mapping[str, str]] = [{}]
@@ -124,7 +124,7 @@ class _Writing:
         _xml.walk(part, parser)
 
     def whole(self) -> bytes:
-        return "".join(self._out).encode()
+        return bytes(self._out)
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         self._end_tag()
@@ -135,24 +135,24 @@ class _Writing:
         self._prefixes.append(_prefixes(self._spaces[-1]) if told else self._prefixes[-1])
         self._names.append(self._named(name))
         written = {self._named_attribute(key): value for key, value in attributes.items()}
-        self._out.append(f"<{self._names[-1]}")
-        self._out += [f' {key}="{escape(value, _QUOTED)}"' for key, value in written.items()]
+        said = [f' {key}="{escape(value, _QUOTED)}"' for key, value in written.items()]
+        self._out += f"<{self._names[-1]}{''.join(said)}".encode()
         self._begins = True
 
     def _end(self, _: str) -> None:
         self._spaces.pop()
         self._prefixes.pop()
         name = self._names.pop()
-        self._out.append("/>" if self._begins else f"</{name}>")
+        self._out += b"/>" if self._begins else f"</{name}>".encode()
         self._begins = False
 
     def _text(self, piece: str) -> None:
         self._end_tag()
-        self._out.append(escape(piece))
+        self._out += escape(piece).encode()
 
     def _end_tag(self) -> None:
         if self._begins:
-            self._out.append(">")
+            self._out += b">"
             self._begins = False
 
     def _named(self, name: str) -> str:
