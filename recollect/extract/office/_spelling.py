@@ -75,16 +75,16 @@ def _is_odd(part: bytes) -> bool:
         b"\0" in part
         or _ENCODING.search(part, 0, start) is not None
         or any(odd.search(part, start) for odd in _ODD)
-        or any(
-            _known(space) not in (None, prefix)
-            for prefix, space in map(_decoded, set(_SPACE.findall(part, start)))
-        )
+        or any(_is_renamed(part, *found) for found in set(_SPACE.findall(part, start)))
     )
 
 
-def _decoded(found: tuple[bytes, bytes]) -> tuple[str, str]:
-    prefix, space = found
-    return prefix.decode("utf-8", "replace"), space.decode("utf-8", "replace")
+def _is_renamed(part: bytes, prefix: bytes, space: bytes) -> bool:
+    """Whether another prefix than the usual one stands for a namespace, and is in use: Word 2007
+    declares `ve`."""
+    if _known(space.decode("utf-8", "replace")) in (None, prefix.decode("utf-8", "replace")):
+        return False
+    return not prefix or re.search(rb"[<\s]%s:" % re.escape(prefix), part) is not None
 
 
 def _is_space(key: str) -> bool:
