@@ -10,12 +10,13 @@ from recollect.extract._text import looks_like_text
 from recollect.extract.media._containers import STILLS, find_container
 
 RTF = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
-FLAT = re.compile(
+_FLAT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+"
-    rb"<office:document\s[^>]*?\boffice:mimetype=\"([^\"]+)\"",
+    rb"<(?:[\w.-]+:)?document\s[^>]*?\bmimetype\s*=\s*[\"']([^\"']+)[\"']",
     re.DOTALL,
 )
 """OpenDocument in one file of XML, and its type"""
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
 _PDF = re.compile(rb"^[^\S\n]*+%PDF-", re.MULTILINE)
 _SUBTITLES = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:WEBVTT(?=[ \t\r\n]|\Z)|\s*\d+[ \t]*\r?\n\d+:\d\d:\d\d[.,]\d{1,3} *-->)"
@@ -28,7 +29,7 @@ _PAGE = re.compile(
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _OFFICE_ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+"
-    rb"<(?:\w+:)?(Workbook|wordDocument|package)[\s>]",
+    rb"<(?:[\w.-]+:)?(Workbook|wordDocument|package)[\s>]",
     re.DOTALL,
 )
 _OF_EXCEL = b"urn:schemas-microsoft-com:office:spreadsheet"
@@ -106,7 +107,13 @@ def xls(head: bytes) -> bool | None:
 
 
 def is_excel_xml(head: bytes) -> bool:
+    head = _narrow(head)
     return _office_root(head) == b"Workbook" and _OF_EXCEL in head
+
+
+def _narrow(head: bytes) -> bytes:
+    """XML as far as it is ASCII, also of UTF-16."""
+    return head[2:].replace(b"\0", b"") if head.startswith(_WIDE) else head
 
 
 def _office_root(head: bytes) -> bytes:
@@ -140,6 +147,7 @@ def pptx(head: bytes) -> bool | None:
 
 def is_office_xml(head: bytes) -> bool:
     """Whether it is a document of Word or PowerPoint in one file of XML."""
+    head = _narrow(head)
     return _office_root(head) in _OF_OFFICE and _OF_OFFICE[_office_root(head)] in head
 
 
@@ -160,8 +168,14 @@ def odp(head: bytes) -> bool | None:
 
 
 def _opendocument(head: bytes, mime: str) -> bool | None:
-    flat = FLAT.match(head)
-    return flat[1].startswith(mime.encode()) if flat else _zip.sniff(head, mime)
+    flat = flat_type(head)
+    return flat.startswith(mime.encode()) if flat else _zip.sniff(head, mime)
+
+
+def flat_type(head: bytes) -> bytes | None:
+    """The type of an OpenDocument in one file of XML; None of other files."""
+    flat = _FLAT.match(_narrow(head))
+    return flat[1] if flat else None
 
 
 def epub(head: bytes) -> bool | None:

@@ -169,11 +169,13 @@ def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[Le
 def remove(nodes: Iterable[LexborNode]) -> int:
     """Take nodes out of the tree; how many characters of text went with them.
 
+    Never the page as a whole: one that is hidden so is shown by its scripts, once it is loaded.
     Last first, so that none is touched after an ancestor of it was freed: a selection is in
     document order, but a node that matches twice is in it twice.
     """
     characters = 0
-    for node in reversed({node.mem_id: node for node in nodes}.values()):
+    found = {node.mem_id: node for node in nodes if node.tag not in ("html", "body")}
+    for node in reversed(found.values()):
         characters += len("".join(node.text().split()))
         node.decompose()
     return characters

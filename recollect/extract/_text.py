@@ -104,10 +104,13 @@ _CAPITALS, _SMALL_LETTERS, _DIGITS = (
 _SIGNS_OF_DATA = (string.ascii_letters + string.digits + "+/").encode()
 _AS_DATA = bytes(ord("a") if byte in _SIGNS_OF_DATA else ord(" ") for byte in range(256))
 _LINE_OF_DATA = b"a" * 60
+_NAME_OF_DATA = "base64,"
+"""ahead of it in addresses (RFC 2397)"""
 _DATA = re.compile(
-    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}+={0,2}(?:\s{1,40}[A-Za-z0-9+/]{60,}+={0,2})*+"
-    # The last line is shorter.
-    r"(?:\s{1,40}[A-Za-z0-9+/]{1,75}(?:={1,2}|(?<=[A-Za-z0-9+/]{16}))"
+    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}+(?:\s{1,40}[A-Za-z0-9+/]{60,}+)*+"
+    # The last line is shorter; the signs of its end are in no other.
+    r"(?:={1,2}|[ \t]{0,40}+(?:\r?\n[ \t]{0,40}+)?"
+    r"[A-Za-z0-9+/]{1,75}(?:={1,2}|(?<=[A-Za-z0-9+/]{16}))"
     r"(?=[ \t]*(?:\r?\n|\Z)|[\"'<>)}\]]))?"
 )
 _LEFT_OUT = "\N{HORIZONTAL ELLIPSIS}"
@@ -334,7 +337,11 @@ def without_data(text: str, starts: Sequence[int] = ()) -> tuple[str, Sequence[i
     encoded = text.encode("utf-8", "surrogatepass")
     if _LINE_OF_DATA not in encoded.translate(_AS_DATA):  # at the speed of memory
         return text, starts, ()
-    spans = [found.span() for found in _DATA.finditer(text) if _is_data(found[0])]
+    spans = [
+        found.span()
+        for found in _DATA.finditer(text)
+        if _is_data(found[0], named=text.endswith(_NAME_OF_DATA, 0, found.start()))
+    ]
     kept: list[str] = []
     at = 0
     for start, end in spans:
@@ -345,15 +352,18 @@ def without_data(text: str, starts: Sequence[int] = ()) -> tuple[str, Sequence[i
     return "".join([*kept, text[at:]]), _after(spans, starts, len(_LEFT_OUT)), warnings
 
 
-def _is_data(run: str) -> bool:
-    """Of random bytes each kind of letter comes often, and other signs seldom. A sequence of a gene
-    has no digits, numbers in hexadecimal have letters of one case, addresses many slashes."""
+def _is_data(run: str, *, named: bool) -> bool:
+    """Of random bytes each kind of letter comes often, and other signs seldom, but come. A sequence
+    of a gene has no digits, numbers in hexadecimal have letters of one case, addresses many
+    slashes, names that a program makes up no other signs."""
     data = run.encode()
     few = len(data) // 50
-    return (
-        len(data) >= _LEAST_DATA
-        and all(_count(data, signs) > few for signs in (_CAPITALS, _SMALL_LETTERS, _DIGITS))
-        and _count(data, b"+/") < 4 * few
+    return len(data) >= _LEAST_DATA and (
+        named
+        or (
+            all(_count(data, signs) > few for signs in (_CAPITALS, _SMALL_LETTERS, _DIGITS))
+            and 0 < _count(data, b"+/") < 4 * few
+        )
     )
 
 

@@ -14,6 +14,8 @@ Start = Callable[[str, Mapping[str, str]], None]
 Of `id` and `r:id` the one with the prefix counts."""
 End = Callable[[str], None]
 Text = Callable[[str], None]
+# The others are of encodings that it names and expat does not know.
+MALFORMED = (expat.ExpatError, ValueError, LookupError)
 TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
 _REFERENCE = re.compile(r"&#(?:x([0-9A-Fa-f]{1,8})|([0-9]{1,8}));")
 
@@ -107,7 +109,7 @@ def walk(source: bytes, parser: expat.XMLParserType) -> None:
     parser.EntityDeclHandler = _refuse
     try:
         parser.Parse(source, True)
-    except (expat.ExpatError, ValueError) as error:
+    except MALFORMED as error:
         raise _malformed(error) from error
 
 
@@ -153,7 +155,7 @@ def written(
             yield
         parser.Parse(b"", True)
         yield
-    except (expat.ExpatError, ValueError) as error:
+    except MALFORMED as error:
         raise _malformed(error) from error
 
 

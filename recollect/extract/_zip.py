@@ -140,7 +140,9 @@ class Package:
             raise Permanent(
                 f"it would unpack to {unpacked:,} bytes in {len(parts):,} parts", code="too_large"
             )
-        self.names = {part.filename: part.file_size for part in parts if not part.is_dir()}
+        self.names = {
+            part.filename: part.file_size for part in parts if part.filename[-1:] not in ("", "/")
+        }
         """size of each part by its name, in the order of the container"""
 
     def read(self, name: str) -> bytes:

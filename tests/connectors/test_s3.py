@@ -719,8 +719,9 @@ def test_an_endpoint_that_only_looks_as_if_it_named_the_bucket_is_told(
         b"<ListBucketResult><IsTruncated>false</IsTruncated>"
         + b"<a/>" * 100_000
         + b"</ListBucketResult>",
+        b"<?xml version='1.0' encoding='UTF-9'?><ListBucketResult/>",
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_is_no_listing_is_not_taken_for_an_empty_one(
     synced: MemorySource, proxy: Proxy, body: bytes

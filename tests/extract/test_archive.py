@@ -297,6 +297,14 @@ def test_what_systems_leave_and_folders_are_passed_over_in_silence(unpack: Unpac
     assert found.warnings == ()
 
 
+def test_a_file_without_a_name_harms_nothing(unpack: Unpack):
+    """A name ends at its first zero."""
+    found, members = unpack(archives.named(b"\0a.txt"))
+
+    assert not members
+    assert "a.txt: not read" in found.text
+
+
 def test_kinds_that_nobody_reads_are_named(unpack: Unpack):
     found, members = unpack(packed({"a.exe": b"MZ\x90\0\x03", "b.txt": "x", "c.txt": ""}))
 

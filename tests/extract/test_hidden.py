@@ -43,6 +43,15 @@ COUNTED = f"({len(SECRET)} characters)."
         '<p style="color:transparent">{}</p>',
         '<div style="background-color:black"><p style="color:#010101">{}</p></div>',
         '<table bgcolor="#ffffff"><tr><td><font color="#fefefe">{}</font></td></tr></table>',
+        '<p style="display:/* x */none">{}</p>',
+        '<p style="display/* : */:none">{}</p>',
+        '<p style="d\\69splay:n\\6f ne">{}</p>',
+        '<p style="color:red;/* ; */display:none">{}</p>',
+        '<p style="display:none !important;display:block">{}</p>',
+        '<p style="font:italic 400 0/0 serif">{}</p>',
+        '<p style="font: 1px Arial">{}</p>',
+        '<p style="position:absolute;inset:-9999px auto auto">{}</p>',
+        '<p aria-hidden="TRUE">{}</p>',
         "<p hidden>{}</p>",
         '<p aria-hidden="true">{}</p>',
     ],
@@ -68,6 +77,12 @@ def test_what_a_page_hides_is_left_out_and_counted(read, veil):
         '<div style="color:#fff"><p style="background:#000">{}</p></div>',
         '<p hidden="until-found">{}</p>',
         '<p style="font-size:10.5px">{}</p>',
+        '<p style="font:bold 12px/0 serif">{}</p>',
+        '<p style="font-size:0;font:400 1.2em serif">{}</p>',
+        '<div style="font-size:0"><p style="font:14px/1.5 serif">{}</p></div>',
+        '<p style="display:none;display:block">{}</p>',
+        '<p style="/* display:none */color:red">{}</p>',
+        '<p style="content:\\110000">{}</p>',
         '<p style="opacity:0.8">{}</p>',
         '<p style="height:0">{}</p>',
         '<p style="margin-left:-9999px">{}</p>',
@@ -111,6 +126,22 @@ def test_a_page_whose_parts_all_have_their_look_is_read(read, veil):
     within = f'<div class="cookie" style="{veil}">' * 1_500
 
     assert "Seen" in read(f"<html><body><p>Seen</p>{within}{parts}").text
+
+
+@pytest.mark.parametrize(
+    "veil", ["hidden", "style='opacity:0'", "style='color:#fff'", "role=dialog"]
+)
+@pytest.mark.parametrize("page", ["<html {}><body>", "<html><body {}>"])
+@pytest.mark.parametrize("name", ["a.html", "a.eml"])
+def test_a_page_that_is_hidden_as_a_whole_is_read(read, veil, page, name):
+    """Its scripts show it."""
+    data = f"{page.format(veil)}<p>Words of it.</p><p hidden>{SECRET}</p></body></html>"
+    head = "Message-ID: <a@b>\nFrom: a@b.example\nContent-Type: text/html\n\n"
+    extracted = read(head + data if name == "a.eml" else data, name)
+
+    assert "Words of it." in extracted.text
+    assert SECRET not in extracted.text
+    assert list(extracted.warnings) == [f"Hidden text was left out {COUNTED}"]
 
 
 def test_white_text_on_what_a_style_sheet_may_colour_stays_with_a_warning(read):
@@ -504,6 +535,23 @@ def test_what_an_opendocument_text_shows_is_read(read):
 
     assert extracted.text == "a\n\nbc"
     assert not extracted.warnings
+
+
+@pytest.mark.parametrize(
+    "veiled",
+    [
+        r"{\footnote b{\v %s\'e4\{}c}",
+        r"{\*\annotation b{\b\v %s\ul x\u228?}c}",
+        r"{\footnote b\deleted %s\deleted0 c}",
+        r"b{\xe %s}c",
+        r"b{\tc{\b %s}\tcl2}c",
+    ],
+)
+def test_what_a_rtf_does_not_show_is_left_out_of_notes_and_of_indexes(read, veiled):
+    text = read("{\\rtf1\\ansi a" + veiled % SECRET + "\\par}", "a.rtf").text
+
+    assert SECRET not in text
+    assert "bc" in text
 
 
 def test_a_style_of_a_million_letters_takes_no_time(read):

@@ -48,3 +48,10 @@ def of_less(data: bytes) -> bytes:
 def test_a_part_that_is_not_what_the_directory_says_is_refused(lie: Callable[[bytes], bytes]):
     with pytest.raises(Permanent, match=r"part\.xml cannot be unpacked"):
         Package(lie(packed(zipfile.ZIP_STORED))).read("part.xml")
+
+
+def test_a_part_without_a_name_harms_nothing():
+    """A name ends at its first zero."""
+    data = packed().replace(b"first.xml", b"\0irst.xml")
+
+    assert [*Package(data).names] == ["part.xml"]

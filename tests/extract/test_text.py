@@ -300,14 +300,32 @@ def test_pictures_and_files_in_base64_are_left_out(read, name: str, source: str,
         "ACGTTGCA" * 200,
         "https://a.example/" + "Area51/photos/" * 80,
         "Donaudampfschifffahrtsgesellschaft" * 30,
+        "\n".join(re.sub(r"\W", "x", DATA)[at : at + 64] for at in range(0, 3_000, 64)),
+        "\n".join(f"{DATA[at : at + 86]}==" for at in range(0, 3_000, 86)),
+        "".join(f"Sensor{at}Value{at * 7}" for at in range(80)),
     ],
-    ids=["a key", "hexadecimal", "a gene", "an address", "a long word"],
+    ids=["a key", "hexadecimal", "a gene", "an address", "a long word", "ids", "hashes", "names"],
 )
 def test_what_only_looks_a_little_like_base64_stays(said: str):
     shown, _, warnings = without_data(f"a {said} b")
 
     assert shown == f"a {said} b"
     assert not warnings
+
+
+@pytest.mark.parametrize("data", [LINES[: 50 * 77 - 1], f"{LINES}=="])
+def test_a_heading_below_base64_stays(data: str):
+    shown, _, _ = without_data(f"{data}\n\nAcknowledgements\n")
+
+    assert shown == "…\n\nAcknowledgements\n"
+
+
+def test_what_an_address_calls_base64_is_left_out_whatever_it_is():
+    white = base64.b64encode(b"\xff\xff\xff" * 800 + bytes(900)).decode()
+
+    assert (
+        without_data(f"![x](data:image/bmp;base64,{white})")[0] == "![x](data:image/bmp;base64,…)"
+    )
 
 
 # More could be the last line of the data.

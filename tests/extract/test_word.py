@@ -66,6 +66,14 @@ def test_a_cut_file_is_refused(read, part):
     assert caught.value.code == "unreadable_content"
 
 
+def test_a_file_without_its_main_part_says_so(read):
+    def rename(name: str, body: bytes) -> tuple[str, bytes]:
+        return name.replace("word/document.xml", "word/other.xml"), body
+
+    with pytest.raises(Permanent, match=r"its part word/document\.xml is missing"):
+        read(samples.repacked(samples.word(_report), rename), "a.docx")
+
+
 def test_a_zip_bomb_is_refused(read):
     def blow_up(name: str, body: bytes) -> tuple[str, bytes]:
         return name, body + b" " * 200_000_000 if name == "word/document.xml" else body
@@ -397,7 +405,9 @@ def test_a_document_in_one_file_of_xml_is_read_as_that_in_parts(read, name):
 WORD_2003 = """<?xml version="1.0" encoding="UTF-8"?>
 <?mso-application progid="Word.Document"?>
 <w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml"
- xmlns:wx="http://schemas.microsoft.com/office/word/2003/auxHint" xmlns:aml="aml" xmlns:o="o">
+ xmlns:wx="http://schemas.microsoft.com/office/word/2003/auxHint"
+ xmlns:aml="http://schemas.microsoft.com/aml/2001/core"
+ xmlns:o="urn:schemas-microsoft-com:office:office">
 <o:DocumentProperties><o:Title>Our &amp; year</o:Title></o:DocumentProperties>
 <w:fonts><w:defaultFonts w:ascii="Courier"/></w:fonts>
 <w:styles><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style>

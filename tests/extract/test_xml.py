@@ -1,8 +1,11 @@
 """XML as what it says and where: no tags, no DTDs, no entities."""
 
+import re
+
 import pytest
 
 from recollect.errors import Permanent
+from tests.extract import office, samples
 
 CATALOG = """<?xml version="1.0" encoding="UTF-8"?>
 <!-- stock -->
@@ -124,3 +127,23 @@ def test_letters_that_a_dtd_elsewhere_names_are_read(read):
     )
 
     assert read(text, "a.xml").text == "para: café — &product;"
+
+
+@pytest.mark.parametrize("encoding", ["UTF-9", "hex", "shift_jis", "undefined"])
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (office.docx("<w:p/>"), "a.docx"),
+        (office.odt("words"), "a.odt"),
+        (office.pptx([("words", [])]), "a.pptx"),
+        (office.raw_xlsx("<worksheet/>"), "a.xlsx"),
+    ],
+)
+def test_an_encoding_that_expat_does_not_know_is_a_reason(read, data, name, encoding):
+    def recode(name: str, body: bytes) -> tuple[str, bytes]:
+        told = f'<?xml version="1.0" encoding="{encoding}"?>'.encode()
+        is_text = name.endswith(".xml") and not name.startswith("[")
+        return name, told + re.sub(rb"^<\?xml[^>]*>", b"", body) if is_text else body
+
+    with pytest.raises(Permanent, match="not well-formed"):
+        read(samples.repacked(data, recode), name)

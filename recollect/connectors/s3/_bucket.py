@@ -411,7 +411,7 @@ def _leaves(data: bytes) -> list[tuple[str, str]]:
     parser.StartDoctypeDeclHandler = _refuse
     try:
         parser.Parse(data, True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # an encoding that does not exist
         raise ValueError("not XML") from error
     return found
 

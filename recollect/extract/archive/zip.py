@@ -103,7 +103,7 @@ class _Unpacking:
         names = _names(entries)
         last = {name: number for number, name in enumerate(names)}
         for number, (name, entry) in enumerate(zip(names, entries, strict=True)):
-            if name.endswith("/") or entry.is_dir() or _is_left_by_system(name):
+            if name.endswith("/") or entry.filename.endswith("/") or _is_left_by_system(name):
                 continue
             if len(self._lines) >= MAX_LISTED:
                 self._cut = True

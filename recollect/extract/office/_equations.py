@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from recollect.errors import Permanent
 from recollect.extract import _formulas, _xml, _zip
+from recollect.extract.office import _spelling
 
 _MATH = rb"<(\w+:|)oMath(?:\s[^<>]*)?(?<!/)>(?:(?!<(?:\w+:)?oMath[\s>]).)*?</\1oMath>"
 _EQUATION = re.compile(_MATH, re.DOTALL)
@@ -47,7 +48,7 @@ def in_odt(source: bytes, package: _zip.Package) -> bytes:
             return frame[0]
         told.add(part)
         block = not _IN_LINE.search(frame[1])
-        inner = package.read(part)
+        inner = _spelling.usual_if_sound(package.read(part))
         text = latex(inner, block=block) if is_formula(inner) else ""
         return _formulas.kept(text).encode() or frame[0]
 

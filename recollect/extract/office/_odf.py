@@ -9,6 +9,7 @@ from recollect.errors import Permanent
 from recollect.extract import _magic, _xml, _zip
 from recollect.extract._text import clean_line
 from recollect.extract._zip import Package
+from recollect.extract.office import _spelling
 
 _MANIFEST = "META-INF/manifest.xml"
 _ENCRYPTED = re.compile(rb"<(?:\w+:)?encryption-data[\s/>]")
@@ -23,9 +24,9 @@ _PARTS = {
 
 def packed(data: bytes) -> bytes:
     """In parts, as most files are. Raises Permanent."""
-    if not _magic.FLAT.match(data):
+    if not _magic.flat_type(data):
         return data
-    return _zip.packed(dict(_Flat(data).parts()))
+    return _zip.packed(dict(_Flat(_spelling.usual(data)).parts()))
 
 
 def open_package(data: bytes) -> Package:
@@ -89,9 +90,12 @@ class _Flat:
             self._object, self._inner = len(self._open), (0, 0)
 
     def _end(self, name: str) -> None:
-        here = self._tag()
-        _, start = self._open.pop()
-        level, inside = len(self._open), (self._end_of(start), here)
+        _, start = self._open[-1]
+        begin = self._end_of(start)
+        # Of a tag that ends itself the end is what stands behind it.
+        here = begin if self._source.startswith(b"/>", begin - 2) else self._tag()
+        self._open.pop()
+        level, inside = len(self._open), (begin, here)
         if level == 1:
             self._children[name] = start, self._after
         elif name == _PICTURE and not self._object:

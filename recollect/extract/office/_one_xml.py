@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from recollect.errors import Permanent
+from recollect.extract.office import _spelling
 from recollect.extract.text import xml
 
 _PART = re.compile(rb'<pkg:part\s[^<>]*?pkg:name="/?([^"<>]+)"[^<>]*>\s*<pkg:xmlData[^<>]*>')
@@ -49,7 +50,7 @@ _CORE = (
 
 def parts(data: bytes) -> Mapping[str, bytes]:
     """Those of the package that it would be, without pictures. Raises Permanent for others."""
-    data = b"".join(xml.pieces(data))
+    data = _spelling.usual(b"".join(xml.pieces(data)))
     found: dict[str, bytes] = {}
     at = 0
     while part := _PART.search(data, at):

@@ -13,7 +13,7 @@ from recollect.extract import _xml
 
 _NEEDS = (
     *(b"footnoteReference", b"endnoteReference", b"commentReference", b"altChunk"),
-    *(b"txbxContent", b":rt>", b":cr/>", b":ptab", b'"page"', b":chart ", b":relIds "),
+    *(b"txbxContent", b"<w:ruby", b"<w:cr", b":ptab", b'"page"', b":chart", b":relIds"),
 )
 _LINK = re.compile(rb"""(<(?:\w+:)?hyperlink\b[^>]*?)\s[\w-]+:id=(?:"[^"]*"|'[^']*')""")
 """Its address is listed with the part of the notes, whose numbers mean others elsewhere."""

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable
 
 _BEGIN, _END = b"<w:style ", b"</w:style>"
-_ID, _DEFAULT = b'w:styleId="', b"w:default="
+_ID, _DEFAULT = b'w:styleId="', b"default="
 _LATENT, _LATENT_END = b"<w:latentStyles", b"</w:latentStyles>"
-_VALUE = rb'(?:\s+(?:\w+:)?val="([^"&<>]*)")?'
-_USE = re.compile(rb"Style\b" + _VALUE)
+_VALUE = rb'(?:\s+(?:\w+:)?val="([^"&<>]*)"\s*/?>)?'
+_USE = re.compile(rb"[<:]\w*Style\b" + _VALUE)
 """by a paragraph, a run or a table"""
 _LINK = re.compile(rb"numStyleLink\b" + _VALUE)
 """by a list"""

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -10,10 +10,12 @@ from recollect.extract import _xml, _zip
 from recollect.extract.office import (
     _equations,
     _odf,
+    _odf_hidden,
     _odf_numbers,
     _odf_objects,
     _office,
     _powers,
+    _spelling,
     _symbols,
 )
 from recollect.extract.web import _page
@@ -35,8 +37,6 @@ _NEEDS = (
 _LABEL = re.compile(rb"<svg:(?:title|desc)>([^<]+)</svg:(?:title|desc)>")
 """what is said of a picture"""
 _STYLES = "styles.xml"
-_HIDES = re.compile(rb":display\s*=")
-_HIDEABLE = frozenset({*_PARAGRAPHS, "text:span", "text:section"})
 _DELETED, _AID, _BODY = "text:tracked-changes", "text:ruby-text", "text:note-body"
 _COUNTED = frozenset({_DELETED, "table:table-cell", "text:list-item"})
 _SECTIONS = frozenset({"draw:g", "text:index-title"})
@@ -47,12 +47,11 @@ _MOST_SPACES = 100
 def extract(blob: Blob) -> Extracted:
     data = _odf.packed(blob.data)
     package = _odf.open_package(data)
-    source = package.read(_CONTENT)
-    styles = package.read(_STYLES) if _STYLES in package.names else None
-    parts = [part for part in (styles, source) if part is not None]
-    hiding = _hiding(parts) if any(map(_HIDES.search, parts)) else set[str]()
-    raising = {name for part in parts for name in _powers.raising(part)}
-    composed = _symbols.in_odt(_xml.composed(source), (styles, source))
+    source = _spelling.usual(package.read(_CONTENT))
+    styles = _spelling.usual(package.read(_STYLES)) if _STYLES in package.names else None
+    veils = _odf_hidden.Veils(source, styles)
+    raising = {name for part in (styles, source) if part for name in _powers.raising(part)}
+    composed = _symbols.in_odt(_xml.composed(_odf_hidden.marked(source)), (styles, source))
     shown = _odf_numbers.numbered(
         _powers.in_odt(_equations.in_odt(composed, package), raising), styles
     )
@@ -60,12 +59,13 @@ def extract(blob: Blob) -> Extracted:
         shown = _office.said_once(shown, _LABEL, b"</text:")
         shown = shown.replace(b"</svg:title><svg:desc>", b"</svg:title><svg:desc> ")
     warnings: Sequence[str] = ()
-    if hiding or any(need in shown for need in _NEEDS):
-        rewriting = _rewritten(shown, hiding, _odf_objects.Objects(package))
+    if veils.any or any(need in shown for need in _NEEDS):
+        rewriting = _rewritten(shown, veils, _odf_objects.Objects(package))
         shown, warnings = rewriting.whole(), _page.hidden_warnings(rewriting.hidden)
+    changed = {_CONTENT: shown, _STYLES: styles or b""}
     # Also if nothing changed: readers differ in what they take from a damaged container.
     plain = {
-        name: shown if name == _CONTENT else package.read(name)
+        name: changed[name] if name in changed else _spelling.usual_if_sound(package.read(name))
         for name in package.names
         if name.endswith(".xml")  # pictures tell nothing, and may be damaged
     }
@@ -73,32 +73,8 @@ def extract(blob: Blob) -> Extracted:
     return Extracted(extracted.text, title=extracted.title, warnings=warnings)
 
 
-def _hiding(parts: Iterable[bytes]) -> set[str]:
-    """Names of styles that hide what has them, if only for the style that they are based on."""
-    hides: dict[str, bool] = {}
-    based_on: dict[str, str] = {}
-    style = ""
-
-    def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal style
-        if tag.endswith("style"):
-            style = attributes.get("name", "") if tag == "style" else ""
-            based_on[style] = attributes.get("parent-style-name", "")
-        elif tag == "text-properties" and "display" in attributes:
-            hides[style] = attributes["display"] == "none"
-
-    for part in parts:
-        _xml.parse([part], start)
-    for name in based_on:
-        chain = {name: None}
-        while name not in hides and (name := based_on.get(name, "")) and name not in chain:
-            chain[name] = None
-        hides.update(dict.fromkeys(chain, hides.get(name, False)))
-    return {name for name, hidden in hides.items() if hidden}
-
-
 def _rewritten(
-    source: bytes, hiding: Collection[str], objects: _odf_objects.Objects
+    source: bytes, veils: _odf_hidden.Veils, objects: _odf_objects.Objects
 ) -> "_Rewriting":
     """The same without what xberg does not understand (OpenDocument 1.3 part 3): it drops spaces
     (6.1.3), groups of shapes (10.3.15) and titles of indexes (8.2.3), reads boxes within a
@@ -106,7 +82,7 @@ def _rewritten(
     they are not, and breaks words with their reading aids (6.4).
     """
     parser = expat.ParserCreate()
-    rewriting = _Rewriting(source, parser, hiding, objects)
+    rewriting = _Rewriting(source, parser, veils, objects)
     parser.StartElementHandler = rewriting.start
     parser.EndElementHandler = rewriting.end
     parser.CharacterDataHandler = rewriting.text
@@ -121,10 +97,10 @@ class _Rewriting:
         self,
         source: bytes,
         parser: expat.XMLParserType,
-        hiding: Collection[str],
+        veils: _odf_hidden.Veils,
         objects: _odf_objects.Objects,
     ) -> None:
-        self._source, self._parser, self._hiding, self._objects = source, parser, hiding, objects
+        self._source, self._parser, self._veils, self._objects = source, parser, veils, objects
         self.hidden = 0
         """characters that no reader sees"""
         self._veil = 0
@@ -149,9 +125,12 @@ class _Rewriting:
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         here = self._parser.CurrentByteIndex
-        if self._veil or (name in _HIDEABLE and self._is_veiled(name, attributes)):
+        if self._veil or (
+            self._veils.any and not self._within[_DELETED] and self._veils.hides(name, attributes)
+        ):
             if not self._veil:
                 self._write(here)
+                self._is_empty = self._source.startswith(b"/>", self._end_of(here) - 2)
             self._veil += 1
         else:
             self._start(here, name, attributes)
@@ -212,7 +191,9 @@ class _Rewriting:
         if self._veil:
             self._veil -= 1
             if not self._veil:
-                self._at = self._end_of(here)
+                # Of a tag that ends itself the end is what stands behind it.
+                self._at = here if self._is_empty else self._end_of(here)
+                self._is_empty = False
         elif self._is_empty:
             self._is_empty = False
         elif name in _NOTES and not self._within[_DELETED]:
@@ -241,16 +222,6 @@ class _Rewriting:
     def text(self, piece: str) -> None:
         if self._veil:
             self.hidden += len("".join(piece.split()))
-
-    def _is_veiled(self, name: str, attributes: Mapping[str, str]) -> bool:
-        if self._within[_DELETED]:
-            return False
-        if name == "text:section":
-            return (
-                attributes.get("text:display") == "none"
-                or attributes.get("text:is-hidden") == "true"
-            )
-        return attributes.get("text:style-name") in self._hiding
 
     def _start_text(self, here: int, end: int | None) -> None:
         """What stands ahead of it in a note is its sign, or who wrote it when."""

@@ -24,7 +24,7 @@ _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _MARK = re.compile(
     rb"\\(?!u-?\d|')(?:\*\\(?:footnote|annotation)(?![a-z])|[\\{}~_]|uc(\d)"
     rb"|(?:nestcell|emdash|endash|emspace|enspace|qmspace|[lr]d?(?:bl)?quote|bullet"
-    rb"|page|sect|column|deleted|mac|(?:head|foot)er[lrf]?)(?![a-z])[ ]?)"
+    rb"|page|sect|column|deleted|mac|xe|tcn?|(?:head|foot)er[lrf]?)(?![a-z])[ ]?)"
 )
 _MARK_OR_BRACE = re.compile(rb"[{}]|" + _MARK.pattern)
 _SKIP = re.compile(rb"\\uc(\d)")
@@ -39,10 +39,12 @@ the rest within tables, whose rows it then no longer finds."""
 _WORDS = {
     b"nestcell": b"tab", b"page": b"par", b"sect": b"par", b"column": b"par",
     b"deleted": b"v", b"mac": b"ansi\\ansicpg10000",
+    b"xe": b"*\\xe", b"tc": b"*\\tc", b"tcn": b"*\\tcn",
     **dict.fromkeys((b"header", b"headerl", b"headerr", b"headerf"), b"*\\header"),
     **dict.fromkeys((b"footer", b"footerl", b"footerr", b"footerf"), b"*\\footer"),
 }  # fmt: skip
-"""What xberg does not know, in words that it does. It takes headers and footers for text."""
+"""What xberg does not know, in words that it does. It takes headers, footers and entries of
+indexes for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
 _NUMBER_AHEAD = re.compile(rb"\\u-?\d{1,6}\Z")
@@ -73,7 +75,11 @@ _ADDRESS = re.compile(
     rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*")++)'
 )
 _ARGUMENT = re.compile(rb'(?:\\\\([a-z])\s*)?"([^"]*)"')
-_HIDING = re.compile(rb"[{}]|\\(?:[\\{}]|v(\d*)(?![a-z])|plain(?![a-z])|u-?\d{1,7}[ ]?)")
+_HIDING = re.compile(rb"[{}]|\\(?:v(\d*)(?![a-z])|plain(?![a-z]))|(\\(?:[\\{}]|u-?\d{1,7}[ ]?))")
+_HIDING_TEXT = re.compile(
+    _HIDING.pattern + rb"|(\\'[0-9a-fA-F]{2}|[^\\{}]++)|\\[a-z]++(?:-?\d++)?[ ]?"
+)
+_IN_NOTES = (b"{\\footnote", b"{\\annotation")
 _ASCII = string.printable
 _PICTURE = re.compile(r"^!\[image\]\(image_\d+\.\w+\)$", re.MULTILINE)
 
@@ -183,7 +189,8 @@ def _outlined(data: bytes) -> bytes:
 
 
 def _without_hidden(data: bytes) -> bytes:
-    """The same without hidden characters by number, which xberg shows; it hides the others."""
+    """The same without hidden characters by number, which xberg shows; it hides the others, but for
+    those of notes."""
     if b"\\v" not in data:
         return data
     hidden = [False]
@@ -199,11 +206,12 @@ def _without_hidden(data: bytes) -> bytes:
             hidden[-1] = mark[1] != b"0"
         elif written == b"\\plain":
             hidden[-1] = False
-        elif hidden[-1] and written.startswith(b"\\u"):
+        elif hidden[-1] and mark.lastindex:
             return b""
         return written
 
-    return _HIDING.sub(shown, data)
+    has_notes = any(note in data for note in _IN_NOTES)
+    return (_HIDING_TEXT if has_notes else _HIDING).sub(shown, data)
 
 
 def _joined(pair: re.Match[bytes]) -> bytes:

@@ -14,6 +14,7 @@ from recollect.extract.office import (
     _ooxml,
     _plain_docx,
     _powers,
+    _spelling,
     _symbols,
     _veiled,
     rtf,
@@ -24,19 +25,6 @@ from recollect.model import Blob, Extracted
 
 _MAIN = "word/document.xml"
 """the name that xberg knows of the main part"""
-_USUAL = re.compile(rb"<w:document[\s>]")
-_ROOT_BYTES = 8_192
-_DECLARED = re.compile(
-    rb"""xmlns:(\w+)=["']http://(?:schemas\.openxmlformats\.org|purl\.oclc\.org/ooxml)/([\w/]+)["']"""
-)
-_PREFIX = re.compile(rb"(</?|\s(?:xmlns:)?)(\w+)(?=[:=])")
-_PREFIXES = {
-    b"wordprocessingml/2006/main": b"w", b"wordprocessingml/main": b"w",
-    b"officeDocument/2006/relationships": b"r", b"officeDocument/relationships": b"r",
-    b"officeDocument/2006/math": b"m", b"officeDocument/math": b"m",
-    b"drawingml/2006/main": b"a", b"drawingml/2006/picture": b"pic",
-    b"drawingml/2006/wordprocessingDrawing": b"wp", b"markup-compatibility/2006": b"mc",
-}  # fmt: skip
 _PACKAGE = ("[Content_Types].xml", "_rels/", "docProps/")
 _READ = ("styles", "numbering", "footnotes", "endnotes", "comments")
 _NESTING = 3
@@ -45,7 +33,9 @@ _INITIAL = re.compile(rb"""\sw:dropCap=["'](?:drop|margin)["']""")
 _PARAGRAPH, _END = (b"<w:p ", b"<w:p>"), b"</w:p>"
 _WORDS = re.compile(rb"<w:t(?:\s[^<>]*)?>([^<]*)</w:t>")
 _CAPTION = re.compile(rb"<(?:\w+:)?tblCaption\s[^<>]*?\bval=\"([^\"]+)\"\s*/>")
-_NAME = re.compile(r"(?:\w+ )?\w* ?\d+|(?i:\S+\.(?:jpe?g|png|gif|bmp|emf|wmf|tiff?|svg))|image|")
+_NAME = re.compile(
+    r"(?:\w+ )?\w* ?\d+|(?i:\S+\.(?:jpe?g|png|gif|bmp|emf|wmf|tiff?|svg))|image|[Pp]icture|"
+)
 
 
 def extract(blob: Blob) -> Extracted:
@@ -55,10 +45,6 @@ def extract(blob: Blob) -> Extracted:
 def _read(blob: Blob, depth: int) -> Extracted:
     package = _ooxml.open_package(blob.data)
     shown = _veiled.unveil(package)
-    if not _USUAL.search(shown.sources.get(shown.main, b"")[:_ROOT_BYTES]):
-        parts = filter(_is_xml, package.names)
-        package = _zip.Package(_zip.packed({name: _prefixed(package.read(name)) for name in parts}))
-        shown = _veiled.unveil(package)
     warnings = [f"Hidden text was left out ({shown.hidden:,} characters)."] if shown.hidden else []
     read: set[str | None] = set()
     drawings = _drawn.Drawings(package, shown.main, xlsx.shown)
@@ -145,21 +131,6 @@ def _is_xml(name: str) -> bool:
     return name.endswith((".xml", ".rels"))  # pictures tell nothing, and may be damaged
 
 
-def _prefixed(part: bytes) -> bytes:
-    """With the prefixes that Word writes; xberg knows names by these alone."""
-    root = part[:_ROOT_BYTES]
-    usual: dict[bytes, bytes] = {
-        prefix: _PREFIXES[space]
-        for prefix, space in _DECLARED.findall(root)
-        if space in _PREFIXES and b"xmlns:%s=" % _PREFIXES[space] not in root
-    }
-
-    def named(name: re.Match[bytes]) -> bytes:
-        return name[1] + usual.get(name[2], name[2])
-
-    return _xml.TAG.sub(lambda tag: _PREFIX.sub(named, tag[0]), part) if usual else part
-
-
 def _with(package: _zip.Package, shown: _veiled.Unveiled, changed: Mapping[str, bytes]) -> bytes:
     """What xberg reads of it."""
     names = {
@@ -171,7 +142,9 @@ def _with(package: _zip.Package, shown: _veiled.Unveiled, changed: Mapping[str, 
     read = read.difference(names.values()) | names.keys()
     return _zip.packed(
         {
-            names.get(name, name): changed[name] if name in changed else package.read(name)
+            names.get(name, name): changed[name]
+            if name in changed
+            else _spelling.usual_if_sound(package.read(name))
             for name in package.names
             if name in read
         }

@@ -7,7 +7,6 @@ others is a step of their paths. No DTD is loaded, and a file that declares enti
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from xml.parsers import expat
 
 from recollect.errors import Permanent
 from recollect.extract import _xml
@@ -39,7 +38,7 @@ def extract(blob: Blob) -> Extracted:
                 warnings.append("It is long; the rest of it was left out.")
                 break
     except Permanent as error:
-        if not isinstance(error.__cause__, (expat.ExpatError, ValueError)):
+        if not isinstance(error.__cause__, _xml.MALFORMED):
             raise
         # Logs and configurations are often almost XML.
         warning = f"{str(error)[:1].upper()}{str(error)[1:]}; it was read as text."

@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from recollect.extract._main import around
 
-_MARKED = '[hidden]:not([hidden="until-found" i]), [aria-hidden="true"]'
+_MARKED = '[hidden]:not([hidden="until-found" i]), [aria-hidden="true" i]'
 _STYLED = "[style], font[color], [bgcolor], [mathcolor]"
 _COLOURED = (
     '[style*="color" i], [style*="background" i], font[color], [bgcolor], [background], '
@@ -22,7 +22,11 @@ _FAR = 999
 _ALIKE = 24
 """Difference of two colours, over red, green and blue, that nobody sees."""
 
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.DOTALL)
 _DECLARATION = re.compile(r"(?<![a-z-])([a-z-]++)\s*+:\s*([^;]+)")
+_SIZE = re.compile(r"(?<![\w.])(?:0+|\d*\.?\d+(?:[a-z]{2,4}|%))(?=[\s/])")
+"""in what sets a font as a whole: other numbers are its weight"""
 _LENGTH = re.compile(r"(-?\d*\.?\d+)([a-z%]*)")
 _RGB = re.compile(
     r"rgba?\(\s*([0-9]{1,9})[\s,]+([0-9]{1,9})[\s,]+([0-9]{1,9})(?:[\s,/]+([\d.]+)(%?))?\s*\)"
@@ -98,7 +102,7 @@ class _Looks:
         return self._around("visibility", lambda value: value.startswith("visible"))
 
     def _around(self, name: str, shows: Callable[[str], bool]) -> set[int]:
-        named = self._page.css(f'[style*="{name}" i]')
+        named = self._page.css(f'[style*="{name.partition("-")[0]}" i]')
         return around(node for node in named if (value := _style(node).get(name)) and shows(value))
 
     def of_its_colour(self, node: LexborNode) -> Iterator[LexborNode]:
@@ -142,7 +146,22 @@ def _style(node: LexborNode) -> Mapping[str, str]:
 
 @functools.lru_cache(1_000)
 def _declared(style: str) -> Mapping[str, str]:
-    return {name: value.strip() for name, value in _DECLARATION.findall(style)}
+    """However it is written (CSS Syntax 3, 4.3.2 and 4.3.7; CSS Cascade 5, 6.4.3)."""
+    if "\\" in style or "/*" in style:
+        style = _ESCAPE.sub(_character, _COMMENT.sub("", style)).lower()
+    found: dict[str, str] = {}
+    for name, told in _DECLARATION.findall(style):
+        value = told.strip()
+        if name == "font" and (size := _SIZE.search(value)):
+            name, value = "font-size", size[0] + value[value.find("!") :] * ("!" in value)
+        if "!" in value or "!" not in found.get(name, ""):
+            found[name] = value
+    return found
+
+
+def _character(escape: re.Match[str]) -> str:
+    number = int(escape[1] or "0", 16)
+    return escape[2] or (chr(number) if 0 < number < 0x110000 else "\ufffd")
 
 
 def _takes_no_room(node: LexborNode, style: Mapping[str, str], looks: _Looks) -> bool:
@@ -171,7 +190,8 @@ def _is_masked(node: LexborNode, style: Mapping[str, str], looks: _Looks) -> boo
     if _is_far(style.get("text-indent")):
         return True
     if style.get("position", "").startswith(("absolute", "fixed")):
-        return any(_is_far(style.get(edge)) for edge in _EDGES)
+        edges = (*map(style.get, _EDGES), *style.get("inset", "").split())
+        return any(map(_is_far, edges))
     return False
 
 
