@@ -267,9 +267,9 @@ def test_of_drawings_the_words_are_read_that_are_seen(read):
     )
     icon = "<svg><title>Copy</title><path d='M0'/></svg>"
 
-    page = f"<html><main><h1>Plan {icon}</h1><p>Before.<p>{diagram}<p>After.</main>"
+    page = f"<html><main><h1>Plan{icon}</h1><p>Before{diagram}<b>after</b>.</main>"
 
-    assert read(page).text == "# Plan\n\nBefore.\n\nLoad balancer, API server\n\nAfter."
+    assert read(page).text == "# Plan\n\nBefore Load balancer, API server **after**."
 
 
 def test_what_a_link_says_when_it_is_pointed_at_is_no_text(read):

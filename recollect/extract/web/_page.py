@@ -60,7 +60,8 @@ _STRUCTURE = "main, article, h1, [role=main]"
 _SUPERSCRIPT = "\U0010fffb"
 _SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
-_CUSTOM = re.compile(r"<([a-z][a-z0-9]*-[a-z0-9-]*)[\s>]")
+_UNKNOWN = re.compile(r"(?:acronym|big|nobr|[a-z][^-]*-.*)", re.DOTALL)
+"""names of elements; a page's own have a hyphen"""
 # Elements within a line.
 _INLINE = (
     r"(?:a|abbr|b|bdi|bdo|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|q|s|samp|small|span|"
@@ -320,7 +321,7 @@ def _say_drawings(page: LexborHTMLParser, labels: str) -> None:
     for drawing in drawings:
         said = (node.text(separator=" ").split() for node in outermost(drawing.css(labels)))
         each = dict.fromkeys(" ".join(words) for words in said)
-        drawing.replace_with(", ".join(label for label in each if _WORD.search(label)))
+        drawing.replace_with(f" {', '.join(label for label in each if _WORD.search(label))} ")
 
 
 def _is_labelled(image: LexborNode, known: dict[int, bool]) -> bool:
@@ -403,7 +404,7 @@ def _unbroken(page: str) -> str:
 
 def _markdown(node: LexborNode, base: str | None) -> str:
     # The converter joins the words in what it does not know with those around it.
-    for one in node.css(", ".join({"acronym", "big", "nobr", *_CUSTOM.findall(node.html or "")})):
+    for one in [part for part in node.traverse() if _UNKNOWN.fullmatch(part.tag or "")]:
         if one.mem_id != node.mem_id:
             one.unwrap()
     # Bullets and links of nothing: what stood there was a button or a picture.
