@@ -79,4 +79,6 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
 
 
 def is_readable(line: socket.socket) -> bool:
-    return bool(select.select([line], [], [], 0)[0])
+    poll = select.poll()  # unlike select, for any number of open files
+    poll.register(line, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1028,7 +1028,7 @@ def test_broken_answers_are_asked_for_again(gmail: FakeGmail, source: Clocked, d
 @pytest.mark.parametrize(
     ("status", "reason", "error", "code"),
     [
-        (403, "insufficientPermissions", Reauthorize, None),
+        (403, "insufficientPermissions", Reauthorize, "auth_expired"),
         (403, "accessNotConfigured", Permanent, "api_disabled"),
         (400, "failedPrecondition", Permanent, "no_mailbox"),
         (403, "domainPolicy", Permanent, "domain_policy"),

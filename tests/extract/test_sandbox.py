@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import sys
 import tempfile
 import threading
@@ -587,3 +588,18 @@ def test_without_a_folder_for_temporary_files_everything_waits(tmp_path, monkeyp
 def test_an_archive_for_which_there_is_no_room_is_tried_again_hours_later_too(sandbox):
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(HeldOff, match="no room"):
         sandbox.unpack(Blob(packed({"a.txt": b"words"}), name="a.zip"), full)
+
+
+def test_a_process_with_a_thousand_open_files_extracts():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        with Sandbox(workers=1) as sandbox:
+            for words in ("words", "more"):  # the second goes to the child of the first
+                found = sandbox.extract(Blob(words.encode(), name="a.txt"), owner="a")
+                assert found.text == words
+    finally:
+        for one in opened:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
