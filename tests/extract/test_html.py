@@ -266,6 +266,15 @@ def test_of_drawings_the_words_are_read_that_are_seen(read):
         "<text>Load balancer</text></svg>"
     )
     icon = "<svg><title>Copy</title><path d='M0'/></svg>"
+    unseen = (
+        "display=none",
+        "visibility=hidden",
+        "opacity=0",
+        "font-size=0",
+        "width=0",
+        "height=0",
+    )
+    diagram += "".join(f"<svg {how}><text>sprite</text></svg>" for how in unseen)
 
     page = f"<html><main><h1>Plan{icon}</h1><p>Before{diagram}<b>after</b>.</main>"
 

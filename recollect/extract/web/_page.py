@@ -87,13 +87,16 @@ _SELF_ENDED = re.compile(
 # Nor do names have prefixes there.
 _OF_MATHML = re.compile(r"""xmlns:([A-Za-z]\w*)=["']http://www\.w3\.org/1998/Math/MathML["']""")
 _ASCII = "".join(map(chr, range(33, 127)))
-# Parts of a drawing that are used elsewhere or that nobody sees.
-_UNDRAWN = (
-    'defs, metadata, symbol, clipPath, mask, marker, pattern, svg [display="none" i], '
-    'svg [visibility="hidden" i], svg [visibility="collapse" i], svg [opacity="0"], '
-    'svg [fill-opacity="0"], text[fill="none" i], text[fill="transparent" i], '
-    'tspan[fill="none" i], tspan[fill="transparent" i]'
-)
+_UNSEEN = (
+    '[display="none" i]', '[visibility="hidden" i]', '[visibility="collapse" i]', '[opacity="0"]',
+    '[fill-opacity="0"]', '[font-size="0"]',
+)  # fmt: skip
+# Parts of a drawing that others use, and what nobody sees of it.
+_UNDRAWN = ", ".join([
+    'defs, metadata, symbol, clipPath, mask, marker, pattern, svg[width="0"], svg[height="0"]',
+    *(f"svg{how}, svg {how}" for how in _UNSEEN),
+    *(f'{name}[fill="{none}" i]' for name in ("text", "tspan") for none in ("none", "transparent")),
+])  # fmt: skip
 _MACHINERY = "script, style, noscript, template, iframe, object, embed, audio, video"
 # What is left out is decided here: it would drop menus, headers and forms without a word.
 _PREPROCESSING = html_to_markdown.PreprocessingOptions(remove_navigation=False, remove_forms=False)
