@@ -133,7 +133,7 @@ class MemorySource:
         return detect(head, name=name, mime=None) is not None
 
     def read(self, blob: Blob) -> Extracted:
-        return self.sandbox.extract(blob)
+        return self.sandbox.extract(blob, owner="tests")
 
     def survey(self, blob: Blob) -> WebPage:
         return self.surveyor(blob)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import ip_network
 from time import monotonic
 from typing import Any
@@ -108,8 +109,8 @@ def source(site: Site, sandbox: Sandbox, fetcher: Fetcher) -> MemorySource:
         fetcher,
         sandbox,
         metadata={"startUrl": site.url("/")},
-        surveyor=sandbox.survey,
-        sitemap_reader=sandbox.sitemap,
+        surveyor=partial(sandbox.survey, owner="tests"),
+        sitemap_reader=partial(sandbox.sitemap, owner="tests"),
     )
 
 
@@ -2564,7 +2565,7 @@ def test_a_bad_page_of_the_sandbox_is_an_error_of_that_page(
     def survey(blob: Blob):
         if str(blob.url).endswith("/bad"):
             raise Permanent("it chokes the parser", code="extraction_timeout")
-        return sandbox.survey(blob)
+        return sandbox.survey(blob, owner="tests")
 
     source.surveyor = survey
     site.write("/", links=["/bad", "/a"])

@@ -47,7 +47,8 @@ def read(sandbox: Sandbox) -> Read:
         forced: str | None = None,
     ) -> Extracted:
         data = data.encode() if isinstance(data, str) else data
-        return sandbox.extract(Blob(data, mime=mime, name=name, url=url), forced=forced)
+        blob = Blob(data, mime=mime, name=name, url=url)
+        return sandbox.extract(blob, forced=forced, owner="tests")
 
     return read
 

@@ -49,7 +49,7 @@ def test_no_message_about_a_damaged_file_is_that_of_a_library(sandbox, name):
     said = []
     for data in (WHOLE[name], *_damaged(WHOLE[name])):
         try:
-            said += sandbox.extract(Blob(data, name=name)).warnings
+            said += sandbox.extract(Blob(data, name=name), owner="tests").warnings
         except Permanent as error:
             said.append(str(error).replace(f'"{name}"', "it"))
 

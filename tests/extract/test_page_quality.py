@@ -605,7 +605,7 @@ def measure(sandbox: Sandbox, name: str) -> Figure:
     other = Prose(NOISE_HAN, space="") if dense else Prose(NOISE)
     html = make(main, other)
     blob = Blob(html.encode(), mime="text/html; charset=utf-8", url=URL)
-    text = _TARGET.sub("", sandbox.survey(blob).extracted.text)
+    text = _TARGET.sub("", sandbox.survey(blob, owner="tests").extracted.text)
     known, noise, found = tokens(" ".join(main.used)), tokens(" ".join(other.used)), tokens(text)
     around = noise - known
     return Figure(
@@ -636,7 +636,8 @@ def test_on_the_whole_extraction_is_as_good_as_the_readme_says(sandbox):
 def text(sandbox):
     def text(body: str, url: str | None = URL) -> str:
         page = f"<!doctype html><html><head><title>T</title></head><body>{body}</body></html>"
-        return sandbox.extract(Blob(page.encode(), mime="text/html", url=url)).text
+        blob = Blob(page.encode(), mime="text/html", url=url)
+        return sandbox.extract(blob, owner="tests").text
 
     return text
 

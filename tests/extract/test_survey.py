@@ -26,7 +26,7 @@ ARTICLE = " ".join(f"Sentence {n} tells of apples and of who grows them." for n 
 def survey(sandbox):
     def survey(page: str | bytes, url: str | None = URL, mime: str = "text/html") -> WebPage:
         data = page.encode() if isinstance(page, str) else page
-        return sandbox.survey(Blob(data, mime=mime, url=url))
+        return sandbox.survey(Blob(data, mime=mime, url=url), owner="tests")
 
     return survey
 
@@ -34,7 +34,8 @@ def survey(sandbox):
 @pytest.fixture(scope="module")
 def sitemap(sandbox):
     def sitemap(text: str | bytes, **claims: str) -> Sitemap:
-        return sandbox.sitemap(Blob(text.encode() if isinstance(text, str) else text, **claims))
+        data = text.encode() if isinstance(text, str) else text
+        return sandbox.sitemap(Blob(data, **claims), owner="tests")
 
     return sitemap
 
@@ -555,7 +556,7 @@ def test_no_page_breaks_it_and_links_are_absolute(sandbox, choice, url):
               "http://", "//", "/", "#", "?", "[", "%", "é", "\x00", "&#xD800;", "<script", "<svg>",
               "<template>", "<table>", "<time datetime=", "2026", " ", "<!--", "-->"]  # fmt: skip
     page = "<html>" + "".join(pieces[number % len(pieces)] for number in choice)
-    found = sandbox.survey(Blob(page.encode(), mime="text/html", url=url))
+    found = sandbox.survey(Blob(page.encode(), mime="text/html", url=url), owner="tests")
 
     assert all(link.url.startswith(("http://", "https://")) for link in found.links)
     assert all("#" not in link.url for link in found.links)
@@ -745,7 +746,7 @@ def test_an_empty_sitemap_names_nothing(sitemap):
 def _outcome(sandbox: Sandbox, data: bytes) -> list[str] | str:
     """The pages, or the code of what was wrong."""
     try:
-        return pages(sandbox.sitemap(Blob(data)))
+        return pages(sandbox.sitemap(Blob(data), owner="tests"))
     except Permanent as error:
         return error.code
 
