@@ -26,7 +26,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -242,17 +241,19 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _spent() -> float:
-    """Seconds of processor time; what those took that have ended is in their parents' accounts."""
+    """Seconds of processor time; what those took that have ended is in their parents' accounts.
+
+    One that ends while the others are asked is in no account: then all are asked again.
+    """
     ours = psutil.Process()
-    times = ours.cpu_times()
-    total = time.process_time() + times.children_user + times.children_system
-    for child in ours.children(recursive=True):
+    while True:
+        children = ours.children(recursive=True)
         try:
-            its = child.cpu_times()
+            accounts = [one.cpu_times() for one in (*children, ours)]
         except psutil.NoSuchProcess:
             continue
-        total += its.user + its.system + its.children_user + its.children_system
-    return total
+        if ours.children(recursive=True) == children:
+            return sum(sum(account[:4]) for account in accounts)
 
 
 def _xberg(mime: str, *, pages: bool = False, plain: bool = False) -> Bare:
