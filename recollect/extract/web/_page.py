@@ -54,9 +54,15 @@ _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
 )
+_CONSENT_CLASS = re.compile("cookie|consent|gdpr", re.I)
+_CONSENT_CONTROL = (
+    "button, input, [role=button], [class*=btn i], [class*=button i], [class*=accept i], "
+    "[class*=close i]"
+)
 _CONSENT_LENGTH = 1_500
 _CONSENT_NODES = 700
 _STRUCTURE = "main, article, h1, [role=main]"
+_HEADED = "h1, h2, h3, h4, h5, h6, dt, pre, code"
 _SUPERSCRIPT = "\U0010fffb"
 _SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
@@ -248,8 +254,9 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     _lists.mark(page)
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
+    text = {node.mem_id: True for node in page.css(f"main, article, [role=main], {_HEADED}")}
     bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
-    remove(node for node in bars if _is_consent_bar(node))
+    remove(node for node in bars if _is_consent_bar(node, text))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
         if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
@@ -352,7 +359,11 @@ def _drop_styles(page: LexborHTMLParser) -> None:
             del node.attrs[name]
 
 
-def _is_consent_bar(node: LexborNode) -> bool:
+def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
+    """One asks for something; what a manual says of cookies has its id from a heading, or a term.
+
+    `text`: which nodes are, or stand in, the text of the page.
+    """
     if node.tag in {"html", "body", "main", "article"}:
         return False
     # They may stand within each other: none is looked at to its end.
@@ -361,7 +372,22 @@ def _is_consent_bar(node: LexborNode) -> bool:
         length += len((part.text_content or "").strip()) if part.is_text_node else 0
         if length >= _CONSENT_LENGTH or seen >= _CONSENT_NODES:
             return False
-    return True
+    is_headed = node.css_first(_HEADED) is not None
+    if node.css_first(_CONSENT_CONTROL) is not None:
+        return not (is_headed and _stands_in(node, text))
+    is_named = _CONSENT_CLASS.search(node.attributes.get("class") or "") is not None
+    return is_named and not is_headed and not _stands_in(node, text)
+
+
+def _stands_in(node: LexborNode, known: dict[int, bool]) -> bool:
+    passed: list[int] = []
+    around: LexborNode | None = node
+    while around is not None and around.mem_id not in known:
+        passed.append(around.mem_id)
+        around = around.parent
+    found = around is not None and known[around.mem_id]
+    known |= dict.fromkeys(passed, found)
+    return found
 
 
 def _name_language(block: LexborNode) -> None:
