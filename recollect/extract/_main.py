@@ -127,6 +127,7 @@ _SPACIOUS, _INDENT = 4, 2_000
 """Characters that are looked at for one that counts, and on top."""
 _ALL_LINKED = 0.9
 _MOST_ASIDE = 0.3
+_NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"\w")
 _HOST = re.compile(r"(?:https?:)?//([^/?#:]*)", re.IGNORECASE)
 _BOXES = frozenset({"div", "section", "article", "main", "td", "table", "tbody", "tr", "center"})
@@ -250,6 +251,9 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
         # One article with teasers of others beside it, or a list of articles.
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
+            parts = _alike(nodes, shares, nodes[longest])
+            if len(parts) > 1:
+                return parts
             return _narrowed(nodes[longest], shares[longest], levels)
         return nodes
     return []
@@ -311,7 +315,7 @@ def _is_furniture(node: LexborNode) -> bool:
 
 def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode]:
     """What holds nearly all of a container's prose, with the heading of the page."""
-    core = container
+    core, parts = container, [container]
     for _ in range(levels):
         nodes = outermost(node for node in _cores(core) if node.mem_id != core.mem_id)
         shares = list(map(_prose, nodes))
@@ -319,11 +323,27 @@ def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode
         if not most or most < _DOMINATES * prose:
             break
         core = nodes[shares.index(most)]
+        parts = _alike(nodes, shares, core)
+        if len(parts) > 1:
+            break
     if core is container:
         return [container]
     headings = container.css("h1")
     apart = len(headings) == 1 and not core.css_first("h1")
-    return [*(headings if apart else []), *_leads(container, core), core]
+    return [*(headings if apart else []), *_leads(container, core), *parts]
+
+
+def _alike(
+    nodes: Sequence[LexborNode], shares: Sequence[int], core: LexborNode
+) -> list[LexborNode]:
+    """The parts of one text: what is named as its core is, but for a number, and has substance."""
+    name = core.tag, _NUMBER.sub("", _names(core))
+    least = min(_SUBSTANCE, max(shares))
+    return [
+        node
+        for node, share in zip(nodes, shares, strict=True)
+        if share >= least and (node.tag, _NUMBER.sub("", _names(node))) == name
+    ]
 
 
 def _leads(container: LexborNode, core: LexborNode) -> list[LexborNode]:

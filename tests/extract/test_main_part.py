@@ -108,3 +108,36 @@ def test_lines_of_a_manual_that_are_mostly_links_are_text(read, part):
 
 def _without_marks(markdown: str) -> str:
     return re.sub(r"\]\([^)]*\)|[\[*]", "", markdown)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<main><h1>Trees</h1><article class=story><div class=extra>"
+        "<div class='story-body story-body-1'><p>{first}</p></div></div><div class=extra>"
+        "<div class='story-body story-body-2'><p>{second}</p></div></div></article></main>",
+        "<h1>Trees</h1><article class=post id=post-1>{second}</article><aside>x</aside>"
+        "<article class=post id=post-2>{first}</article>",
+        "<h1>Trees</h1><div class=post-content>{second}</div><div class=post-content>{first}</div>",
+    ],
+    ids=["parts", "posts", "replies"],
+)
+def test_of_a_text_in_parts_the_longest_is_not_all(read, body):
+    first = PROSE.replace("Sentence", "Opening")[:1_000]
+    page = body.format(first=first, second=f"{PROSE}</p><p>{PROSE}")
+    said = '<meta property="og:type" content="article">'
+
+    text = read(f"<html><head>{said}</head><body>{page}", mime="text/html", url=URL).text
+
+    assert first in text
+    assert "Sentence 39" in text
+
+
+def test_one_article_is_read_without_the_teasers_beside_it(read):
+    teaser = "<article class=teaser><h3>Bees</h3>" + "The bees are out and about again. " * 8
+    page = f"<html><body><article class=post><h1>Trees</h1>{PROSE}</article>{teaser}</article>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert "Sentence 39" in text
+    assert "bees" not in text
