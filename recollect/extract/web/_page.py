@@ -15,7 +15,7 @@ from recollect.extract._main import holders, length, opening, outermost, remove
 from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden, _lists, _math
-from recollect.extract.web._markup import refuse_hostile
+from recollect.extract.web._markup import refuse_hostile, shown
 from recollect.model import Blob, Extracted
 
 _NOT_CONTENT = (
@@ -139,6 +139,7 @@ class Parsed:
 def parse(blob: Blob) -> Parsed:
     """Raises Permanent for markup that would choke a parser."""
     encoding, source = read_page(blob.data, blob.mime)
+    source = shown(source)
     refuse_hostile(source)
     tree = LexborHTMLParser(source)
     return Parsed(tree, source, encoding, blob.url, _base(tree, blob.url))
