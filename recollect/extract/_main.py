@@ -336,14 +336,23 @@ def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode
 def _alike(
     nodes: Sequence[LexborNode], shares: Sequence[int], core: LexborNode
 ) -> list[LexborNode]:
-    """The parts of one text: what is named as its core is, but for a number, and has substance."""
-    name = core.tag, _NUMBER.sub("", _names(core))
+    """The parts of one text: what has substance and is named as its core is, but for a number, or
+    shares a name with it that says so."""
     least = min(_SUBSTANCE, max(shares))
     return [
         node
         for node, share in zip(nodes, shares, strict=True)
-        if share >= least and (node.tag, _NUMBER.sub("", _names(node))) == name
+        if share >= least and (_kind(node) == _kind(core) or _kinds(node) & _kinds(core))
     ]
+
+
+def _kind(node: LexborNode) -> tuple[str, str]:
+    return node.tag or "", _NUMBER.sub("", _names(node))
+
+
+def _kinds(node: LexborNode) -> set[str]:
+    names = _HUMP.sub("-", _names(node)).lower().split()
+    return {name for name in names if "-" in name and _CORE.search(name)}
 
 
 def _leads(container: LexborNode, core: LexborNode) -> list[LexborNode]:
@@ -442,6 +451,8 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
         if not (is_addition or _LINK_LIST.search(name)) or part.mem_id in holding:
             continue
         if part.tag == "span" and _is_in_sentence(part):
+            continue
+        if part.tag == "p" and often[name] > _FEW:
             continue
         size = length(part)
         budget -= size

@@ -119,8 +119,10 @@ def _without_marks(markdown: str) -> str:
         "<h1>Trees</h1><article class=post id=post-1>{second}</article><aside>x</aside>"
         "<article class=post id=post-2>{first}</article>",
         "<h1>Trees</h1><div class=post-content>{second}</div><div class=post-content>{first}</div>",
+        "<h1>Trees</h1><div class='article-text'>{first}</div><b>Ad</b>"
+        "<div class='with-ads article-text'>{second}</div>",
     ],
-    ids=["parts", "posts", "replies"],
+    ids=["parts", "posts", "replies", "blocks"],
 )
 def test_of_a_text_in_parts_the_longest_is_not_all(read, body):
     first = PROSE.replace("Sentence", "Opening")[:1_000]
@@ -131,6 +133,16 @@ def test_of_a_text_in_parts_the_longest_is_not_all(read, body):
 
     assert first in text
     assert "Sentence 39" in text
+
+
+def test_paragraphs_of_a_style_that_sounds_like_a_label_are_text(read):
+    part = '<p class="tagStyle_18h">Pear {n} <a href=/{n}>from the orchard in the valley</a></p>'
+    parts = "".join(part.format(n=n) for n in range(20))
+    page = f"<html><body><main><h1>Pears</h1><p>{PROSE}</p>{parts}</main></body></html>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert all(f"Pear {n} " in text for n in range(20))
 
 
 def test_one_article_is_read_without_the_teasers_beside_it(read):
