@@ -214,18 +214,20 @@ def _drop_discussion(body: LexborNode) -> None:
             and not _DISCUSSION.isdisjoint(_names(node).lower().split())
             and node.mem_id not in headed
         )
-        if not _is_of_manual(talk, _COMMENT) or talk.css_first(_COMMENTED) is not None
+        if talk.css_first(_BELOW) is None
+        or talk.css_first(_COMMENTED) is not None
+        or not _is_of_manual(talk, _COMMENT)
     ]
     if talks and _prose(body) - sum(_prose(node) for node in talks) >= _ENOUGH:
         remove(talks)
 
 
 def _is_of_manual(node: LexborNode, word: re.Pattern[str]) -> bool:
-    """Whether it is a section about what it seems to be named for: manuals take ids from headings,
-    but no classes."""
+    """Whether it is a section named for what it is about: manuals take ids from headings, but no
+    classes."""
     classes = (node.attributes.get("class") or "").lower()
     is_section = node.tag == "section" or "section" in classes.split()
-    return is_section and not word.search(classes) and node.css_first(_BELOW) is not None
+    return is_section and not word.search(classes)
 
 
 def _names(node: LexborNode) -> str:
@@ -251,7 +253,7 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
         # One article with teasers of others beside it, or a list of articles.
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
-            parts = _alike(nodes, shares, nodes[longest])
+            parts = _alike(nodes, shares, nodes[longest], levels)
             if len(parts) > 1:
                 return parts
             return _narrowed(nodes[longest], shares[longest], levels)
@@ -323,7 +325,7 @@ def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode
         if not most or most < _DOMINATES * prose:
             break
         core = nodes[shares.index(most)]
-        parts = _alike(nodes, shares, core)
+        parts = _alike(nodes, shares, core, levels)
         if len(parts) > 1:
             break
     if core is container:
@@ -334,25 +336,25 @@ def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode
 
 
 def _alike(
-    nodes: Sequence[LexborNode], shares: Sequence[int], core: LexborNode
+    nodes: Sequence[LexborNode], shares: Sequence[int], core: LexborNode, levels: int
 ) -> list[LexborNode]:
-    """The parts of one text: what has substance and is named as its core is, but for a number, or
-    shares a name with it that says so."""
-    least = min(_SUBSTANCE, max(shares))
+    """The parts of one text: what is named as its core is, but for a number, or shares a name with
+    it that says so. Teasers beside a story are short; so are replies in a forum."""
+    is_forum = levels == 1 and bool(_names(core).strip())
+    least = 1 if is_forum else min(_SUBSTANCE, max(shares))
+    kinds = _kinds(core)
     return [
         node
         for node, share in zip(nodes, shares, strict=True)
-        if share >= least and (_kind(node) == _kind(core) or _kinds(node) & _kinds(core))
+        if share >= least and not kinds.isdisjoint(_kinds(node))
     ]
 
 
-def _kind(node: LexborNode) -> tuple[str, str]:
-    return node.tag or "", _NUMBER.sub("", _names(node))
-
-
 def _kinds(node: LexborNode) -> set[str]:
-    names = _HUMP.sub("-", _names(node)).lower().split()
-    return {name for name in names if "-" in name and _CORE.search(name)}
+    names = _names(node)
+    words = _HUMP.sub("-", names).lower().split()
+    whole = f"{node.tag} {_NUMBER.sub('', names)}"
+    return {whole, *(word for word in words if "-" in word and _CORE.search(word))}
 
 
 def _leads(container: LexborNode, core: LexborNode) -> list[LexborNode]:
@@ -443,10 +445,11 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
     dropped: list[LexborNode] = []
     named = [(part, _HUMP.sub("-", _names(part)).lower()) for part in container.css(_NAMEABLE)]
     often = Counter(name for _, name in named)
-    holding = holders(container.css(_STRUCTURE))
+    holding, headed = holders(container.css(_STRUCTURE)), holders(container.css(_BELOW))
     for part, name in named:
         is_addition = (
-            _ADDITION.search(name) is not None and not _is_of_manual(part, _ADDITION)
+            _ADDITION.search(name) is not None
+            and not (part.mem_id in headed and _is_of_manual(part, _ADDITION))
         ) or (labels and _LABEL.search(name) is not None and often[name] <= _FEW)
         if not (is_addition or _LINK_LIST.search(name)) or part.mem_id in holding:
             continue

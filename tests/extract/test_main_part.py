@@ -145,6 +145,38 @@ def test_paragraphs_of_a_style_that_sounds_like_a_label_are_text(read):
     assert all(f"Pear {n} " in text for n in range(20))
 
 
+@pytest.mark.parametrize("name", ["post post-{}", "s-prose js-post-body"])
+def test_short_replies_in_a_forum_are_read_beside_a_long_question(read, name):
+    texts = [PROSE, "No, it is too cold for pears there.", PROSE[:300], "Thanks a lot, that helps!"]
+    posts = "".join(f"<div class='{name.format(n)}'>{one}</div>" for n, one in enumerate(texts))
+    page = f"<html><body><h1>Pears?</h1><div>{posts}</div></body></html>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert all(one in text for one in texts)
+
+
+def test_questions_that_fold_up_their_answers_are_read(read):
+    part = "<div><button aria-expanded=false>May I {n}?</button><div>Yes, {n}.</div></div>"
+    parts = "".join(part.format(n=n) for n in range(9))
+    menu = "<button aria-expanded=false>Menu</button>"
+    page = f"<html><body><main>{menu}<h1>FAQ</h1><p>{PROSE}</p>{parts}</main></body></html>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert all(f"May I {n}?" in text for n in range(9))
+    assert "Menu" not in text
+
+
+def test_things_in_a_category_of_cookies_are_text(read):
+    part = f"<h2>Wafers</h2><p>{OTHER}</p><a class=button href=/buy>Buy</a>"
+    things = "".join(f"<div class='post-{n} post category-cookies'>{part}</div>" for n in range(4))
+
+    text = read(f"<html><body><h1>Bakery</h1>{things}", mime="text/html", url=URL).text
+
+    assert text.count(OTHER) == 4
+
+
 def test_one_article_is_read_without_the_teasers_beside_it(read):
     teaser = "<article class=teaser><h3>Bees</h3>" + "The bees are out and about again. " * 8
     page = f"<html><body><article class=post><h1>Trees</h1>{PROSE}</article>{teaser}</article>"

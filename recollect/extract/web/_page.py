@@ -36,6 +36,7 @@ _NOT_CONTENT = (
 _HEADING_BUTTONS = (
     "h1 button, h2 button, h3 button, h4 button, h5 button, h6 button, dt button, summary button"
 )
+_QUESTION = re.compile(r"[?\uff1f\u061f\u037e]\s*\Z")
 _SAID = "title, h1, h2, h3, figcaption, a"
 _CAPTIONS = 'figcaption, [class*="caption" i]'
 _FILE_NAME = re.compile(
@@ -54,7 +55,10 @@ _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
 )
-_CONSENT_CLASS = re.compile("cookie|consent|gdpr", re.I)
+# But for what a shop or a blog says of things in its categories.
+_CONSENT_NAME = re.compile(
+    r"(?<!\S)(?!\S*(?:category|cat|tag)[-_])\S*(?:cookie|consent|gdpr)", re.I
+)
 _CONSENT_CONTROL = (
     "button, input, [role=button], [class*=btn i], [class*=button i], [class*=accept i], "
     "[class*=close i]"
@@ -265,6 +269,9 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     remove(page.css("form"))
     for button in page.css(_HEADING_BUTTONS):
         button.unwrap()
+    for button in page.css("button[aria-expanded]"):
+        if _QUESTION.search(button.text()):  # above its answer
+            button.unwrap()
     remove(page.css(_NOT_CONTENT))
     _say_drawings(page, "text, foreignObject")  # the titles of icons say what a button does
     # The head of the site; that of a page has its heading.
@@ -365,7 +372,11 @@ def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
 
     `text`: which nodes are, or stand in, the text of the page.
     """
-    if node.tag in {"html", "body", "main", "article"}:
+    classes, id = node.attributes.get("class") or "", node.attributes.get("id") or ""
+    is_named = _CONSENT_NAME.search(classes) is not None
+    if node.tag in {"html", "body", "main", "article"} or not (
+        is_named or _CONSENT_NAME.search(id)
+    ):
         return False
     # They may stand within each other: none is looked at to its end.
     length = 0
@@ -376,7 +387,6 @@ def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
     is_headed = node.css_first(_HEADED) is not None
     if node.css_first(_CONSENT_CONTROL) is not None:
         return not (is_headed and _stands_in(node, text))
-    is_named = _CONSENT_CLASS.search(node.attributes.get("class") or "") is not None
     return is_named and not is_headed and not _stands_in(node, text)
 
 
