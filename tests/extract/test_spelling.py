@@ -239,3 +239,14 @@ def test_names_of_namespaces_cost_as_much_as_there_are(strict, body):
     file = office.docx(f"<w:p><w:r><w:t>Seen</w:t></w:r></w:p>{body}")
 
     assert strict.extract(Blob(file, name="a.docx")).text == "Seen"
+
+
+def test_styles_that_are_based_on_many_cost_as_much_as_there_are(strict):
+    chain = "".join(
+        f'<style:style style:name="T{at}" style:family="text" style:parent-style-name="T{at + 1}"/>'
+        for at in range(10, 12_000)
+    )
+    body = f'<text:p>Seen<text:span text:style-name="T1">{SECRET}</text:span></text:p>'
+    file = office.odf("text", body, _STYLES + chain)
+
+    assert strict.extract(Blob(file, name="a.odt")).text == "Seen"
