@@ -62,6 +62,8 @@ _DISCUSSION = frozenset(
         "respond",
     ]
 )
+_COMMENT = re.compile("comment")
+_COMMENTED = 'article, time, div[class*="comment" i]'
 _NAMEABLE = "div, section, ul, ol, dl, p, table, header, span, li"
 # Words of which names of classes and ids are made; of the first list only where it is mostly links.
 _LINK_LISTS = (
@@ -74,8 +76,8 @@ _ADDITIONS = (
     "ads?|advert(?:isement)?|bottom-?nav|breadcrumbs?|copyright|doc-info|docnav|login|navfooter|"
     "navheader|newsletter|page-id|pager|"
     "pagination|popular|promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|"
-    "signature|skip|social|sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|trending|"
-    "widget"
+    "(?<!-)signature|skip|social|sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|"
+    "trending|widget"
 )
 # `Bl-tag` is a list of a manual page: its options and what they mean. LaTeXML has its numbers of
 # sections, theorems and formulas in an `ltx_tag`, and that of a note a third time.
@@ -93,20 +95,21 @@ _FEW = 4
 """A page about one thing has up to this many of one label; a page that lists things has more."""
 _POINTABLE = "p, h2, h3, h4, h5, h6, li, strong, span, div, b"
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_SENTENCES = frozenset({"p", "dt", "dd", "li"})
 _TITLE_LENGTH = 60
 _POINTER = re.compile(
-    r"\W*(?:(?:also )?read (?:more|also|next)?\b|related(?: \w+)?:|don['\u2019]t miss|watch:|more:|"
-    r"see more|click here|"
+    r"\W*(?:(?:also )?read(?: (?:more|also|next)\b|:)|related(?: \w+)?:|don['\u2019]t miss|"
+    r"watch:|more:|see more|click here|"
     r"lea(?: \w+)?:|le[aé]r? (?:tamb|más)|mirá |v[eé]a tamb|ver también|leia (?:também|mais)|"
     r"lire aussi|à lire|voir aussi|leggi anche|weiterlesen|lesen sie|mehr zum thema|mehr dazu|"
     r"lees ook|läs (?:också|mer)|czytaj|zobacz|przeczytaj|читайте|相关|延伸)",
     re.IGNORECASE,
 )
 _RELATED = re.compile(
-    r"\W*(?:related|recommended|trending|popular|most (?:read|popular|watched|viewed)|"
-    r"more (?:from|stories|news|in |articles|posts)|you (?:may|might)|(?:our )?latest|"
+    r"\W*(?:(?:related|recommended|trending|popular|most (?:read|popular|watched|viewed)|"
+    r"more (?:from|stories|news|in|articles|posts)|you (?:may|might)|(?:our )?latest|"
     r"read (?:more|next)|"
-    r"don['\u2019]t miss|recent (?:posts|articles|stories)|share|up next|similar|"
+    r"don['\u2019]t miss|recent (?:posts|articles|stories)|share|up next|similar)\b(?![.(])|"
     r"weitere (?:artikel|beiträge|meldungen|nachrichten|themen)|das könnte|ähnliche|verwandte|"
     r"mehr (?:zum|aus|von|zu)|meistgelesen|auch interessant|passend(?:e)? zum|lesen sie|"
     r"(?:à )?lire aussi|articles? (?:similaires|liés|connexes|récents)|sur le même|"
@@ -124,6 +127,8 @@ _SPACIOUS, _INDENT = 4, 2_000
 """Characters that are looked at for one that counts, and on top."""
 _ALL_LINKED = 0.9
 _MOST_ASIDE = 0.3
+_NUMBER = re.compile(r"\d+")
+_WORD = re.compile(r"\w")
 _HOST = re.compile(r"(?:https?:)?//([^/?#:]*)", re.IGNORECASE)
 _BOXES = frozenset({"div", "section", "article", "main", "td", "table", "tbody", "tr", "center"})
 _SENTENCE = 30
@@ -200,15 +205,29 @@ def _prose(node: LexborNode) -> int:
 def _drop_discussion(body: LexborNode) -> None:
     """Readers' comments below a page, unless they are the page."""
     headed = holders(body.css("h1"))
-    talks = outermost(
-        node
-        for node in body.css(_DISCUSSIONS)
-        if node.tag not in ("body", "main")
-        and not _DISCUSSION.isdisjoint(_names(node).lower().split())
-        and node.mem_id not in headed
-    )
+    talks = [
+        talk
+        for talk in outermost(
+            node
+            for node in body.css(_DISCUSSIONS)
+            if node.tag not in ("body", "main")
+            and not _DISCUSSION.isdisjoint(_names(node).lower().split())
+            and node.mem_id not in headed
+        )
+        if talk.css_first(_BELOW) is None
+        or talk.css_first(_COMMENTED) is not None
+        or not _is_of_manual(talk, _COMMENT)
+    ]
     if talks and _prose(body) - sum(_prose(node) for node in talks) >= _ENOUGH:
         remove(talks)
+
+
+def _is_of_manual(node: LexborNode, word: re.Pattern[str]) -> bool:
+    """Whether it is a section named for what it is about: manuals take ids from headings, but no
+    classes."""
+    classes = (node.attributes.get("class") or "").lower()
+    is_section = node.tag == "section" or "section" in classes.split()
+    return is_section and not word.search(classes)
 
 
 def _names(node: LexborNode) -> str:
@@ -234,6 +253,9 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
         # One article with teasers of others beside it, or a list of articles.
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
+            parts = _alike(nodes, shares, nodes[longest], levels)
+            if len(parts) > 1:
+                return parts
             return _narrowed(nodes[longest], shares[longest], levels)
         return nodes
     return []
@@ -295,7 +317,7 @@ def _is_furniture(node: LexborNode) -> bool:
 
 def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode]:
     """What holds nearly all of a container's prose, with the heading of the page."""
-    core = container
+    core, parts = container, [container]
     for _ in range(levels):
         nodes = outermost(node for node in _cores(core) if node.mem_id != core.mem_id)
         shares = list(map(_prose, nodes))
@@ -303,11 +325,36 @@ def _narrowed(container: LexborNode, prose: int, levels: int) -> list[LexborNode
         if not most or most < _DOMINATES * prose:
             break
         core = nodes[shares.index(most)]
+        parts = _alike(nodes, shares, core, levels)
+        if len(parts) > 1:
+            break
     if core is container:
         return [container]
     headings = container.css("h1")
     apart = len(headings) == 1 and not core.css_first("h1")
-    return [*(headings if apart else []), *_leads(container, core), core]
+    return [*(headings if apart else []), *_leads(container, core), *parts]
+
+
+def _alike(
+    nodes: Sequence[LexborNode], shares: Sequence[int], core: LexborNode, levels: int
+) -> list[LexborNode]:
+    """The parts of one text: what is named as its core is, but for a number, or shares a name with
+    it that says so. Teasers beside a story are short; so are replies in a forum."""
+    is_forum = levels == 1 and bool(_names(core).strip())
+    least = 1 if is_forum else min(_SUBSTANCE, max(shares))
+    kinds = _kinds(core)
+    return [
+        node
+        for node, share in zip(nodes, shares, strict=True)
+        if share >= least and not kinds.isdisjoint(_kinds(node))
+    ]
+
+
+def _kinds(node: LexborNode) -> set[str]:
+    names = _names(node)
+    words = _HUMP.sub("-", names).lower().split()
+    whole = f"{node.tag} {_NUMBER.sub('', names)}"
+    return {whole, *(word for word in words if "-" in word and _CORE.search(word))}
 
 
 def _leads(container: LexborNode, core: LexborNode) -> list[LexborNode]:
@@ -398,12 +445,17 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
     dropped: list[LexborNode] = []
     named = [(part, _HUMP.sub("-", _names(part)).lower()) for part in container.css(_NAMEABLE)]
     often = Counter(name for _, name in named)
-    holding = holders(container.css(_STRUCTURE))
+    holding, headed = holders(container.css(_STRUCTURE)), holders(container.css(_BELOW))
     for part, name in named:
-        is_addition = _ADDITION.search(name) is not None or (
-            labels and _LABEL.search(name) is not None and often[name] <= _FEW
-        )
+        is_addition = (
+            _ADDITION.search(name) is not None
+            and not (part.mem_id in headed and _is_of_manual(part, _ADDITION))
+        ) or (labels and _LABEL.search(name) is not None and often[name] <= _FEW)
         if not (is_addition or _LINK_LIST.search(name)) or part.mem_id in holding:
+            continue
+        if part.tag == "span" and _is_in_sentence(part):
+            continue
+        if part.tag == "p" and often[name] > _FEW:
             continue
         size = length(part)
         budget -= size
@@ -424,6 +476,9 @@ def _drop_links_around(container: LexborNode) -> None:
     node, whole = container, length(container)
     dropped: list[LexborNode] = []
     for _ in range(_LEVELS):
+        texts = [part for part in node.iter(include_text=True) if part.is_text_node]
+        if any(_WORD.search(part.text_content or "") for part in texts):
+            break  # Links in a sentence are words of it.
         parts = [(part, size := length(part), size - _linked(part)) for part in node.iter()]
         prose = sum(share for _, _, share in parts)
         heart, _, most = max(parts, key=lambda part: part[2], default=(node, 0, 0))
@@ -433,12 +488,21 @@ def _drop_links_around(container: LexborNode) -> None:
         dropped += [
             part
             for part, size, share in parts
-            if part.mem_id != heart.mem_id and size and share <= (1 - _LINKED) * size
+            if part.mem_id != heart.mem_id
+            and size
+            and share <= (1 - (_ALL_LINKED if part.tag in _SENTENCES else _LINKED)) * size
+            and part.tag not in _HEADINGS
         ]
         node = heart
     lost = sum(map(length, dropped))
     if lost <= _MOST_LOST * whole and _prose(container) >= _ENOUGH:
         remove(dropped)
+
+
+def _is_in_sentence(part: LexborNode) -> bool:
+    around = (part.prev, part.next)
+    texts = (node.text_content or "" for node in around if node is not None and node.is_text_node)
+    return any(map(_WORD.search, texts))
 
 
 def _drop_pointers(container: LexborNode) -> None:
@@ -454,7 +518,12 @@ def _drop_pointers(container: LexborNode) -> None:
             continue
         if _POINTER.match(text) and _linked(part) >= _LINKED * len(text):
             dropped.append(part)
-        elif len(text) < _TITLE_LENGTH and _RELATED.match(text) and related < _MOST_RELATED:
+        elif (
+            len(text) < _TITLE_LENGTH
+            and _RELATED.match(text)
+            and not text.endswith(".")
+            and related < _MOST_RELATED
+        ):
             related += 1
             dropped += _led_by(part, container, whole)
     if prose - sum(_prose(node) for node in outermost(dropped)) >= _ENOUGH:
@@ -473,7 +542,7 @@ def _led_by(heading: LexborNode, container: LexborNode, whole: int) -> list[Lexb
             break
         box = parent
     parent = box.parent
-    if parent is None:
+    if parent is None or _is_in_sentence(box):
         return []
     if parent.mem_id != container.mem_id:
         first = next((node for node in parent.iter() if length(node)), None)

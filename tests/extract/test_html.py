@@ -220,6 +220,16 @@ def test_an_empty_main_is_not_the_main_content(read):
     assert ARTICLE in read(f"<html><main id=root></main><div><p>{ARTICLE}").text
 
 
+def test_templates_that_a_browser_shows_are_text_and_others_are_not(read):
+    page = (
+        "<html><body><p>Ahead.</p><x-card><TEMPLATE id=a shadowrootmode='open'><style>p{}</style>"
+        "<p>Shown <template><i>not</i></template>here.</p><slot></slot></template>Light.</x-card>"
+        "<template class=shadowrootmode=><p>hidden</p></template><p>Behind.</p>"
+    )
+
+    assert read(page, mime="text/html").text == "Ahead.\n\nShown here.\n\nLight.\n\nBehind."
+
+
 def test_a_form_around_the_whole_page_is_not_dropped(read):
     assert ARTICLE in read(f"<html><form id=aspnet><div><p>{ARTICLE}</p></div></form>").text
 

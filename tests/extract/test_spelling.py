@@ -9,6 +9,7 @@ import pytest
 from docx.enum.style import WD_STYLE_TYPE
 
 from recollect.errors import Permanent
+from recollect.model import Blob
 from tests.extract import office, samples
 from tests.extract.test_odf_objects import flat
 from tests.extract.test_word import WORD_2003
@@ -221,3 +222,31 @@ def test_namespaces_within_namespaces_take_no_room(read, many, spaces):
 
     with pytest.raises(Permanent, match="too many namespaces"):
         read(office.docx(f"<w:p><w:r><w:t>Seen</w:t></w:r></w:p>{body}"), "a.docx")
+
+
+_WORD_SPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "".join(f'<w:p xmlns:q{at}="{_WORD_SPACE}"/>' for at in range(9_000)),
+        f'<w:p x="{"xmlns:" * 120_000}"/>',
+    ],
+    ids=["told and not used", "named and not told"],
+)
+def test_names_of_namespaces_cost_as_much_as_there_are(strict, body):
+    file = office.docx(f"<w:p><w:r><w:t>Seen</w:t></w:r></w:p>{body}")
+
+    assert strict.extract(Blob(file, name="a.docx")).text == "Seen"
+
+
+def test_styles_that_are_based_on_many_cost_as_much_as_there_are(strict):
+    chain = "".join(
+        f'<style:style style:name="T{at}" style:family="text" style:parent-style-name="T{at + 1}"/>'
+        for at in range(10, 12_000)
+    )
+    body = f'<text:p>Seen<text:span text:style-name="T1">{SECRET}</text:span></text:p>'
+    file = office.odf("text", body, _STYLES + chain)
+
+    assert strict.extract(Blob(file, name="a.odt")).text == "Seen"

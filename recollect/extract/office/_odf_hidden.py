@@ -88,10 +88,10 @@ class _Styles:
     def hiding(self) -> set[_Style]:
         said = self._said
         for name in self._based_on:
-            chain = [name]
-            while chain[-1] not in said and (above := self._based_on.get(chain[-1])):
-                if above in chain:
-                    break
-                chain.append(above)
-            said.update(dict.fromkeys(chain, said.get(chain[-1], False)))
+            chain: dict[_Style, None] = {}
+            at: _Style | None = name
+            while at is not None and at not in chain:
+                chain[at] = None
+                at = None if at in said else self._based_on.get(at)
+            said.update(dict.fromkeys(chain, said.get(next(reversed(chain)), False)))
         return {style for style, hides in said.items() if hides}

@@ -6,7 +6,7 @@ our own, know one of them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -34,7 +34,7 @@ _TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 """what namespaces and kinds of relations begin with in the two editions of Office Open XML"""
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?(?:<\?xml\s[^<>]*\?>)?")
 _ENCODING = re.compile(rb"\bencoding\s*=\s*[\"'](?!utf-8[\"'])", re.IGNORECASE)
-_SPACE = re.compile(rb'xmlns(?::([^\s="]+))?="([^"]*)"')
+_SPACE = re.compile(rb'\sxmlns(?::([^\s="]+))?="([^"]*)"')
 _ODD = (
     # A comment, a DTD or a section of data.
     re.compile(rb"<[!?]"),
@@ -75,16 +75,21 @@ def _is_odd(part: bytes) -> bool:
         b"\0" in part
         or _ENCODING.search(part, 0, start) is not None
         or any(odd.search(part, start) for odd in _ODD)
-        or any(_is_renamed(part, *found) for found in set(_SPACE.findall(part, start)))
+        or _is_renamed(part, set(_SPACE.findall(part, start)))
     )
 
 
-def _is_renamed(part: bytes, prefix: bytes, space: bytes) -> bool:
+def _is_renamed(part: bytes, spaces: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether another prefix than the usual one stands for a namespace, and is in use: Word 2007
-    declares `ve`."""
-    if _known(space.decode("utf-8", "replace")) in (None, prefix.decode("utf-8", "replace")):
-        return False
-    return not prefix or re.search(rb"[<\s]%s:" % re.escape(prefix), part) is not None
+    declares `ve`. Of many it is not asked whether they are."""
+    renamed = [
+        re.escape(prefix)
+        for prefix, space in spaces
+        if _known(space.decode("utf-8", "replace")) not in (None, prefix.decode("utf-8", "replace"))
+    ]
+    if not renamed or b"" in renamed or len(renamed) > _MOST_SPACES:
+        return bool(renamed)
+    return re.search(rb"[<\s](?:%s):" % b"|".join(renamed), part) is not None
 
 
 def _is_space(key: str) -> bool:

@@ -15,7 +15,7 @@ from recollect.extract._main import holders, length, opening, outermost, remove
 from recollect.extract._text import clean_line
 from recollect.extract._wire import URL_LENGTH
 from recollect.extract.web import _hidden, _lists, _math
-from recollect.extract.web._markup import refuse_hostile
+from recollect.extract.web._markup import refuse_hostile, shown
 from recollect.model import Blob, Extracted
 
 _NOT_CONTENT = (
@@ -36,6 +36,7 @@ _NOT_CONTENT = (
 _HEADING_BUTTONS = (
     "h1 button, h2 button, h3 button, h4 button, h5 button, h6 button, dt button, summary button"
 )
+_QUESTION = re.compile(r"[?\uff1f\u061f\u037e]\s*\Z")
 _SAID = "title, h1, h2, h3, figcaption, a"
 _CAPTIONS = 'figcaption, [class*="caption" i]'
 _FILE_NAME = re.compile(
@@ -54,9 +55,18 @@ _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
 )
+# But for what a shop or a blog says of things in its categories.
+_CONSENT_NAME = re.compile(
+    r"(?<!\S)(?!\S*(?:category|cat|tag)[-_])\S*(?:cookie|consent|gdpr)", re.I
+)
+_CONSENT_CONTROL = (
+    "button, input, [role=button], [class*=btn i], [class*=button i], [class*=accept i], "
+    "[class*=close i]"
+)
 _CONSENT_LENGTH = 1_500
 _CONSENT_NODES = 700
 _STRUCTURE = "main, article, h1, [role=main]"
+_HEADED = "h1, h2, h3, h4, h5, h6, dt, pre, code"
 _SUPERSCRIPT = "\U0010fffb"
 _SUPERSCRIPTS = re.compile(f"{_SUPERSCRIPT}([^{_SUPERSCRIPT}]*){_SUPERSCRIPT}")
 _TOO_DEEP = html_to_markdown.WarningKind.DEPTH_LIMIT_EXCEEDED
@@ -133,6 +143,7 @@ class Parsed:
 def parse(blob: Blob) -> Parsed:
     """Raises Permanent for markup that would choke a parser."""
     encoding, source = read_page(blob.data, blob.mime)
+    source = shown(source)
     refuse_hostile(source)
     tree = LexborHTMLParser(source)
     return Parsed(tree, source, encoding, blob.url, _base(tree, blob.url))
@@ -248,8 +259,9 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     _lists.mark(page)
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
+    text = {node.mem_id: True for node in page.css(f"main, article, [role=main], {_HEADED}")}
     bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
-    remove(node for node in bars if _is_consent_bar(node))
+    remove(node for node in bars if _is_consent_bar(node, text))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
         if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
@@ -257,6 +269,9 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     remove(page.css("form"))
     for button in page.css(_HEADING_BUTTONS):
         button.unwrap()
+    for button in page.css("button[aria-expanded]"):
+        if _QUESTION.search(button.text()):  # above its answer
+            button.unwrap()
     remove(page.css(_NOT_CONTENT))
     _say_drawings(page, "text, foreignObject")  # the titles of icons say what a button does
     # The head of the site; that of a page has its heading.
@@ -352,8 +367,16 @@ def _drop_styles(page: LexborHTMLParser) -> None:
             del node.attrs[name]
 
 
-def _is_consent_bar(node: LexborNode) -> bool:
-    if node.tag in {"html", "body", "main", "article"}:
+def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
+    """One asks for something; what a manual says of cookies has its id from a heading, or a term.
+
+    `text`: which nodes are, or stand in, the text of the page.
+    """
+    classes, id = node.attributes.get("class") or "", node.attributes.get("id") or ""
+    is_named = _CONSENT_NAME.search(classes) is not None
+    if node.tag in {"html", "body", "main", "article"} or not (
+        is_named or _CONSENT_NAME.search(id)
+    ):
         return False
     # They may stand within each other: none is looked at to its end.
     length = 0
@@ -361,7 +384,21 @@ def _is_consent_bar(node: LexborNode) -> bool:
         length += len((part.text_content or "").strip()) if part.is_text_node else 0
         if length >= _CONSENT_LENGTH or seen >= _CONSENT_NODES:
             return False
-    return True
+    is_headed = node.css_first(_HEADED) is not None
+    if node.css_first(_CONSENT_CONTROL) is not None:
+        return not (is_headed and _stands_in(node, text))
+    return is_named and not is_headed and not _stands_in(node, text)
+
+
+def _stands_in(node: LexborNode, known: dict[int, bool]) -> bool:
+    passed: list[int] = []
+    around: LexborNode | None = node
+    while around is not None and around.mem_id not in known:
+        passed.append(around.mem_id)
+        around = around.parent
+    found = around is not None and known[around.mem_id]
+    known |= dict.fromkeys(passed, found)
+    return found
 
 
 def _name_language(block: LexborNode) -> None:
