@@ -81,8 +81,9 @@ def if_stopped(told: str) -> Generator[None]:
 
 
 def speaks_unicode(stream: TextIO) -> bool:
-    """Whether each character can be written to it; the encoding is that of the user's locale."""
-    return stream.encoding.lower().startswith("utf")
+    """Whether each character can be written to it. Its encoding is that of the user's locale; a
+    stream in memory has none."""
+    return (stream.encoding or "utf-8").lower().startswith("utf")
 
 
 def echo_json(value: object) -> None:
