@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
+from io import TextIOWrapper
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from pydantic import ValidationError
@@ -25,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from recollect.cli._help import plain
 from recollect.cli._lazy import loaded, tell_new_name
-from recollect.cli.output import tell
+from recollect.cli.output import speaks_unicode, tell
 from recollect.errors import NO_ROOM, BadRequestError, RecollectError, SetupError, in_words
 
 _Row = tuple[str, str, str]
@@ -235,6 +236,9 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # as long as the process
+    out = cast("TextIOWrapper", sys.stdout)
+    if not speaks_unicode(out):
+        out.reconfigure(errors="backslashreplace")  # as stderr does
 
 
 def _clean_up_at_signals() -> None:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import typer
 from pydantic import TypeAdapter
@@ -80,11 +80,17 @@ def if_stopped(told: str) -> Generator[None]:
         raise
 
 
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether each character can be written to it. Its encoding is that of the user's locale; a
+    stream in memory has none."""
+    return (stream.encoding or "utf-8").lower().startswith("utf")
+
+
 def echo_json(value: object) -> None:
     """One JSON value; spread over lines on a terminal, one line elsewhere."""
     indent = 2 if sys.stdout.isatty() else None
     # Lone surrogates, of file names that are no UTF-8, cannot be printed as they are.
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = json.dumps(value, ensure_ascii=not speaks_unicode(sys.stdout), indent=indent)
     typer.echo(text.encode("utf-8", "replace").decode())
 
 

@@ -15,6 +15,7 @@ from recollect.documents.stretch import LENGTH, lines
 
 TELLING = re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """A letter, digit or emoji: what a line must hold to identify a text; `---` and `}` do not."""
+ITEM = re.compile(r"\s*(\d{1,9})[.)]\s")
 
 
 class MergeRule(StrEnum):
@@ -40,8 +41,10 @@ def merge(old: str, new: str) -> Merged:
 
     - same lines, or `old` ends with `new`: UNCHANGED. So a blind retry doubles nothing.
     - `new` starts with `old`: APPENDED, the whole text was sent again with more.
-    - half of `old`'s telling lines are in `new` in order: EDITED, `new` takes its place. Unless
-      they are just the half that `old` ends with and `new` begins with:
+    - half of `old`'s telling lines are in `new` in order, or all of `old` with other line ends:
+      EDITED, `new` takes its place. White space does not count, nor do the numbers of a list that
+      does not go on: an item in front changes them all. Unless these lines are just the half that
+      `old` ends with and `new` begins with:
     - the last lines of `old` are the first of `new`: JOINED without doubling them. A part that
       happens to begin with the line the text ends with ("user: ok") loses that line.
     - else only the new part was sent: EXTENDED.
@@ -56,7 +59,7 @@ def merge(old: str, new: str) -> Merged:
         return Merged(new, MergeRule.APPENDED)
     overlaps = any(map(_tells, sent.keys[:common]))
     # An overlap of half the old lines may be all that `new` holds of them: the rest must stay.
-    if not (overlaps and 2 * common >= len(known.keys)) and holds_half(known.keys, sent.keys):
+    if not (overlaps and 2 * common >= len(known.keys)) and _edits(known.keys, sent.keys):
         return Merged(new, MergeRule.EDITED)
     if overlaps:
         kept = known.raw[: len(known.keys) - common]
@@ -82,6 +85,28 @@ class _Lines:
 def _tells(line: str) -> bool:
     # In stretches, since the interpreter is held while the pattern looks.
     return any(TELLING.search(line, at, at + LENGTH) for at in range(0, len(line), LENGTH))
+
+
+def _edits(old: Sequence[str], new: Sequence[str]) -> bool:
+    if holds_half(old, new):
+        return True
+    # A part that comes after a list goes on with its numbers.
+    from_the_start = _first_number(new) <= _first_number(old)
+    old, new = _loosely(old, from_the_start), _loosely(new, from_the_start)
+    return "".join(new).startswith("".join(old)) or holds_half(old, new)
+
+
+def _first_number(keys: Sequence[str]) -> int:
+    return next((int(item[1]) for key in keys if (item := ITEM.match(key, 0, LENGTH))), 0)
+
+
+def _loosely(keys: Sequence[str], unnumbered: bool) -> list[str]:
+    """Without white space and perhaps numbers, but for lines so long that others would wait."""
+    starts = (ITEM.match(key, 0, LENGTH) if unnumbered else None for key in keys)
+    return [
+        "".join(key[item.end() if item else 0 :].split()) if len(key) < LENGTH else key
+        for key, item in zip(keys, starts, strict=True)
+    ]
 
 
 def overlap(old: Sequence[str], new: Sequence[str]) -> int:

@@ -32,6 +32,11 @@ from recollect.fetch import Endpoint
 from recollect.torture._clock import Clock
 from recollect.torture.plan import Kill
 
+HEIR = (
+    "import pathlib, sys; from recollect.torture.ground import end_all;"
+    " end_all(pathlib.Path(sys.argv[1]))"
+)
+"""the program of a process that ends the service if this one is killed"""
 NEW_MOUNTS = 0x00020000
 """CLONE_NEWNS of linux/sched.h"""
 DISK_BYTES = 4_000_000_000
@@ -135,6 +140,7 @@ class Ground:
         self.urls = [f"http://127.0.0.1:{part.port}" for part in self._parts if part.port]
         """where clients find it"""
         self._stranger: subprocess.Popen[bytes] | None = None
+        self._heir: subprocess.Popen[bytes] | None = None
         self._over = threading.Event()
         self._nurses = [threading.Thread(target=self._keep, name="nurse")]
         if machines:
@@ -143,6 +149,12 @@ class Ground:
     def __enter__(self) -> Self:
         """Raises SetupError when the service does not come up."""
         self.data.mkdir(mode=0o711)
+        # Reads to the end, which comes by itself when this process is killed.
+        self._heir = subprocess.Popen(
+            [sys.executable, "-c", HEIR, str(self.folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # outlives Ctrl-C, as the service does
+        )
         if self._disk:
             _mount(self.data)
         try:
@@ -158,6 +170,8 @@ class Ground:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        if self._heir is not None:
+            self._heir.communicate()
         if self._disk:
             # Else it would go only with this process, and nobody could remove the folder.
             subprocess.run(["umount", "--lazy", str(self.data)], check=False, capture_output=True)  # noqa: S607 # from PATH
@@ -212,7 +226,7 @@ class Ground:
                 codes.append(0 if self.machines and code in (-signal.SIGINT, 130) else code)
             except subprocess.TimeoutExpired:
                 codes.append(None)
-        for member in [*families, *self._orphans(), *self._postgres()]:
+        for member in [*families, *_left_on(self.folder), *self._postgres()]:
             _kill(member)
         for part in self._parts:
             if part.process is not None:
@@ -378,16 +392,6 @@ class Ground:
         known = [one for one in everybody if one.pid in parents and not _is_postgres(one)]
         return sorted(known, key=lambda one: one.pid != pid)
 
-    def _orphans(self) -> list[Process]:
-        """Children of supervisors that were killed, should any have stayed."""
-        ours = {f"RECOLLECT_DATA_DIR={part.data}".encode() for part in self._parts}
-        found: list[Process] = []
-        for one in _processes():
-            with contextlib.suppress(OSError):
-                if ours.intersection(Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")):
-                    found.append(one)
-        return found
-
     def _postgres(self) -> list[Process]:
         """The postmaster of our data folder, then its children."""
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -474,6 +478,26 @@ def _processes() -> Iterator[Process]:
             if state[0] not in ("Z", "X"):
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                 yield Process(int(entry.name), int(state[1]), int(state[19]), command)
+
+
+def end_all(folder: Path) -> None:
+    """Once standard input ends, kill what still runs on the folder."""
+    sys.stdin.read()
+    while left := _left_on(folder):
+        for one in left:
+            _kill(one)
+
+
+def _left_on(folder: Path) -> list[Process]:
+    """What runs on data in the folder: services, also without their supervisor, and PostgreSQL."""
+    setting = os.fsencode(f"RECOLLECT_DATA_DIR={folder}/")
+    found: list[Process] = []
+    for one in _processes():
+        with contextlib.suppress(OSError):
+            environment = Path(f"/proc/{one.pid}/environ").read_bytes()
+            if setting in environment or f" -D {folder}/" in one.command:
+                found.append(one)
+    return found
 
 
 def _is_postgres(process: Process) -> bool:

@@ -4,11 +4,12 @@ The mutants are triggers in the scratch database: the product knows nothing of t
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,7 @@ from recollect.torture import FaultPlan, Torture, Verdict, make, oracle, texts
 from recollect.torture.ground import Ground
 from recollect.torture.oracle import TAG, Fault, Written, compare
 from recollect.torture.plan import LINES, MOODS, SHARES, Kill
+from tests.conftest import eventually
 
 SEED = 7
 MUTANTS = """
@@ -166,6 +168,31 @@ def test_kills_hit_nothing_but_the_service_that_was_started(short_tmp: Path) -> 
             assert ground.restarts >= 1
             assert not ground.kill("everything", chance)
         assert (api.poll(), serve.poll()) == (None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+def test_nothing_of_a_run_that_is_killed_stays(short_tmp: Path) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "recollect", "torture", "--minutes", "5", "--kills", "0"],
+        env=os.environ | {"TMPDIR": str(short_tmp)},  # noqa: TID251 # of the child
+        stderr=subprocess.DEVNULL,
+    )
+
+    def runs() -> list[Path]:
+        found: list[Path] = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                told = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+                if b"recollect-torture-" in told and os.fsencode(short_tmp) in told:
+                    found.append(process)
+        return found
+
+    eventually(lambda: len(runs()) > 5, 90)
+    running.kill()
+    running.wait()
+    eventually(lambda: runs() == [], 30)
 
 
 def test_a_plan_is_made_from_its_seed() -> None:

@@ -263,6 +263,27 @@ def test_ctrl_c_while_the_libraries_load_leaves_no_trace():
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
 
 
+def test_a_terminal_without_unicode_is_shown_what_it_lacks_by_numbers(run: Shell) -> None:
+    tag = uuid.uuid4().hex
+    run("add", "-", "--tag", tag, input="Störche – nisten 🐦".encode())
+
+    def printed(*arguments: str) -> str:
+        ended = subprocess.run(
+            run.command(*arguments),
+            env=run.environment(PYTHONIOENCODING="iso-8859-1"),
+            capture_output=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        return ended.stdout.decode("iso-8859-1")
+
+    assert r"a website, a drive, mails \u2026" in printed("--help")
+    assert r"\u2013 nisten \U0001f426" in printed("list", "--tag", tag)
+    assert "Störche" in printed("list", "--tag", tag)
+    [found] = json.loads(printed("list", "--tag", tag, "--json"))["memories"]
+    assert found["title"] == "Störche – nisten 🐦"
+
+
 @pytest.mark.parametrize(
     ("mounted", "name", "state"),
     [

@@ -186,6 +186,34 @@ def faults(room: Tab, site: str, paths: list[str], axe: str, scheme: str) -> lis
     return found
 
 
+SMALL = """
+[...new Set([...document.querySelectorAll("body *")]
+  .filter((node) => node.checkVisibility())
+  .filter((node) => [...node.childNodes].some((c) => c.nodeType === 3 && c.data.trim()))
+  .filter((node) => parseFloat(getComputedStyle(node).fontSize) < 21)
+  .map((node) => `${node.tagName}.${node.className}`))]
+"""
+
+
+def test_every_page_follows_the_text_size_of_the_browser(
+    room: Tab, site: str, every_page: list[str]
+):
+    size = {"height": 844, "deviceScaleFactor": 1}
+    room.send("Emulation.setDeviceMetricsOverride", width=360, mobile=True, **size)
+    room.send("Page.setFontSizes", fontSizes={"standard": 32, "fixed": 26})
+    found: list[str] = []
+    for path in every_page:
+        room.open(site + path)
+        room.js("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        if (width := room.js("document.documentElement.scrollWidth")) > 360:
+            found.append(f"{path} is {width} wide")
+        found += [f"{path} {part} stays small" for part in room.js(SMALL)]
+    room.send("Page.setFontSizes", fontSizes={"standard": 16, "fixed": 13})
+    room.send("Emulation.clearDeviceMetricsOverride")
+
+    assert found == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
