@@ -80,8 +80,8 @@ _ADDITIONS = (
     "trending|widget"
 )
 # `Bl-tag` is a list of a manual page: its options and what they mean. LaTeXML has its numbers of
-# sections, theorems and formulas in an `ltx_tag`, and that of a note a third time.
-_LEADING = r"(?<![a-z])(?<!\bbl-)(?<!\bltx_(?=tag(?!_note)))(?<!\bltx_ref_)"
+# sections, theorems and formulas in an `ltx_tag`.
+_LEADING = r"(?<![a-z])(?<!\bbl-)(?<!\bltx_(?=tag))(?<!\bltx_ref_)"
 _LINK_LIST = re.compile(rf"{_LEADING}(?:{_LINK_LISTS})(?![a-z])")
 _ADDITION = re.compile(rf"{_LEADING}(?:{_ADDITIONS})(?![a-z])")
 _LABELS = (

@@ -28,6 +28,8 @@ _NOT_CONTENT = (
     "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows, "
     # The source that pdoc folds up below what it says in prose.
     "div.pdoc-code.codehilite, "
+    # The number of a note of LaTeXML, a third time.
+    ".ltx_tag_note, "
     # What stands beside the text, but for its own notes, as docutils and Starlight write them.
     'aside:not([role="note" i], [role^="doc-" i], [class*="footnote" i], [class*="admonition" i], '
     '[class*="starlight-aside" i])'
