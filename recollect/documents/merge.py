@@ -90,19 +90,22 @@ def _tells(line: str) -> bool:
 def _edits(old: Sequence[str], new: Sequence[str]) -> bool:
     if holds_half(old, new):
         return True
-    # A part that comes after a list goes on with its numbers.
-    from_the_start = _first_number(new) <= _first_number(old)
-    old, new = _loosely(old, from_the_start), _loosely(new, from_the_start)
-    return "".join(new).startswith("".join(old)) or holds_half(old, new)
+    # A part that comes after a list goes on with its numbers; one that does not is the whole list.
+    is_list = 0 < _first_number(new) <= _first_number(old)
+    old, new = _loosely(old, is_list), _loosely(new, is_list)
+    if "".join(new).startswith("".join(old)):
+        return True
+    return (is_list or 2 * overlap(old, new) < len(old)) and holds_half(old, new)
 
 
 def _first_number(keys: Sequence[str]) -> int:
     return next((int(item[1]) for key in keys if (item := ITEM.match(key, 0, LENGTH))), 0)
 
 
-def _loosely(keys: Sequence[str], unnumbered: bool) -> list[str]:
-    """Without white space and perhaps numbers, but for lines so long that others would wait."""
-    starts = (ITEM.match(key, 0, LENGTH) if unnumbered else None for key in keys)
+def _loosely(keys: Sequence[str], is_list: bool) -> list[str]:
+    """Without white space and the numbers of a list, but for lines so long that others would
+    wait."""
+    starts = (ITEM.match(key, 0, LENGTH) if is_list else None for key in keys)
     return [
         "".join(key[item.end() if item else 0 :].split()) if len(key) < LENGTH else key
         for key, item in zip(keys, starts, strict=True)

@@ -210,6 +210,20 @@ def longest_common(old: list[str], new: list[str]) -> int:
             MergeRule.EDITED,
             id="other line ends, and more",
         ),
+        pytest.param(
+            "pears\n  plums",
+            "plums\nquinces",
+            "pears\n  plums\nplums\nquinces",
+            MergeRule.EXTENDED,
+            id="a part that begins with the last line, indented otherwise",
+        ),
+        pytest.param(
+            "1. pears\n2. plums",
+            "plums\nquinces",
+            "1. pears\n2. plums\nplums\nquinces",
+            MergeRule.EXTENDED,
+            id="a part without numbers",
+        ),
         pytest.param("one", "two", "one\ntwo", MergeRule.EXTENDED, id="one line, another line"),
         pytest.param(
             CHAT,
