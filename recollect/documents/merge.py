@@ -43,7 +43,7 @@ def merge(old: str, new: str) -> Merged:
     - `new` starts with `old`: APPENDED, the whole text was sent again with more.
     - half of `old`'s telling lines are in `new` in order, or all of `old` with other line ends:
       EDITED, `new` takes its place. White space does not count, nor do the numbers of a list that
-      does not go on: an item in front changes them all. Unless these lines are just the half that
+      begins again: an item in front changes them all. Unless these lines are just the half that
       `old` ends with and `new` begins with:
     - the last lines of `old` are the first of `new`: JOINED without doubling them. A part that
       happens to begin with the line the text ends with ("user: ok") loses that line.

@@ -48,6 +48,9 @@ def test_a_section_whose_id_sounds_like_furniture_is_text(read, part, is_marked)
     [
         f"<div class=cookie-notice><h2>Cookies</h2><p>{OTHER}</p><button>Yes</button></div>",
         f"<div id=cookie-bar><p>{OTHER}</p><a class=btn href=#>Fine</a></div>",
+        f"<div id=cookie-notice><p>{OTHER} <a href=/privacy>More</a></p></div>",
+        f"<div id=consent-banner><p>{OTHER} <a href=/p>Fine</a></p></div>",
+        f"<div class=cookie-consent><h3>Your choice</h3><p>{OTHER} <a href=/p>Fine</a></p></div>",
         f"<p class=consent>{OTHER} <input type=checkbox></p>",
         f"<div id=comments class=comments><h2>Comments</h2><p>{OTHER}</p></div>",
         f"<section id=comments><h2>Comments</h2><article><p>{OTHER}</p></article></section>",

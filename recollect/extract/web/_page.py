@@ -61,6 +61,11 @@ _CONSENT = (
 _CONSENT_NAME = re.compile(
     r"(?<!\S)(?!\S*(?:category|cat|tag)[-_])\S*(?:cookie|consent|gdpr)", re.I
 )
+_BAR = re.compile(
+    r"(?:alert|banner|bar|law|message|modal|notice|notification|overlay|pop-?up|toast|warning)"
+    r"(?![a-z])",
+    re.I,
+)
 _CONSENT_CONTROL = (
     "button, input, [role=button], [class*=btn i], [class*=button i], [class*=accept i], "
     "[class*=close i]"
@@ -103,7 +108,7 @@ _UNSEEN = (
     '[display="none" i]', '[visibility="hidden" i]', '[visibility="collapse" i]', '[opacity="0"]',
     '[fill-opacity="0"]', '[font-size="0"]',
 )  # fmt: skip
-# Parts of a drawing that others use, and what nobody sees of it.
+# Parts of a drawing that other parts use, and parts that nobody sees.
 _UNDRAWN = ", ".join([
     'defs, metadata, symbol, clipPath, mask, marker, pattern, svg[width="0"], svg[height="0"]',
     *(f"svg{how}, svg {how}" for how in _UNSEEN),
@@ -370,16 +375,17 @@ def _drop_styles(page: LexborHTMLParser) -> None:
 
 
 def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
-    """One asks for something; what a manual says of cookies has its id from a heading, or a term.
+    """One asks for something, or is named for it; what a manual says of cookies has its id from a
+    heading, or a term.
 
     `text`: which nodes are, or stand in, the text of the page.
     """
     classes, id = node.attributes.get("class") or "", node.attributes.get("id") or ""
-    is_named = _CONSENT_NAME.search(classes) is not None
-    if node.tag in {"html", "body", "main", "article"} or not (
-        is_named or _CONSENT_NAME.search(id)
-    ):
+    names = f"{classes} {id}".lower()
+    if node.tag in {"html", "body", "main", "article"} or not _CONSENT_NAME.search(names):
         return False
+    is_bar = _BAR.search(names) is not None or ("cookie" in names and "consent" in names)
+    is_named = is_bar or _CONSENT_NAME.search(classes) is not None
     # They may stand within each other: none is looked at to its end.
     length = 0
     for seen, part in enumerate(node.traverse(include_text=True)):
@@ -389,7 +395,9 @@ def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
     is_headed = node.css_first(_HEADED) is not None
     if node.css_first(_CONSENT_CONTROL) is not None:
         return not (is_headed and _stands_in(node, text))
-    return is_named and not is_headed and not _stands_in(node, text)
+    is_section = node.tag == "section" or "section" in classes.lower().split()
+    asks = is_bar and not is_section if is_headed else is_named
+    return asks and not _stands_in(node, text)
 
 
 def _stands_in(node: LexborNode, known: dict[int, bool]) -> bool:
