@@ -34,7 +34,7 @@ _TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 """what namespaces and kinds of relations begin with in the two editions of Office Open XML"""
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?(?:<\?xml\s[^<>]*\?>)?")
 _ENCODING = re.compile(rb"\bencoding\s*=\s*[\"'](?!utf-8[\"'])", re.IGNORECASE)
-_SPACE = re.compile(rb'\sxmlns(?::([^\s="]+))?="([^"]*)"')
+_SPACE = re.compile(rb'xmlns(?<=\sxmlns)(?::([^\s="]+))?="([^"]*)"')
 _ODD = (
     # A comment, a DTD or a section of data.
     re.compile(rb"<[!?]"),
