@@ -68,6 +68,8 @@ class Endpoint:
             raise SetupError("the address of an endpoint is not a valid URL") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise SetupError("the address of an endpoint must be an http or https URL")
+        if url.query or url.fragment:
+            raise SetupError("the address of an endpoint must end with its path: no ? and no #")
         self._host = url.netloc.decode("ascii")
         self.base_url = base_url
         self._total = total
@@ -171,9 +173,12 @@ class Endpoint:
 
         `hide` are secrets that were sent with the call.
         """
+        return outcome(answer.status, answer.headers, self.message(answer, hide=hide))
+
+    def message(self, answer: EndpointAnswer, *, hide: Sequence[str] = ()) -> str:
+        """What an answer says of what went wrong, for people; without `hide`."""
         said = said_in(answer.data, hide=(*hide, *self._secrets))
-        message = f"{self._host} answered {answer.status}" + (f": {said}" if said else "")
-        return outcome(answer.status, answer.headers, message)
+        return f"{self._host} answered {answer.status}" + (f": {said}" if said else "")
 
     def request_json(self, method: str, path: str, body: object | None = None) -> Any:
         """Send JSON, get JSON. Raises Transient or Permanent (`http_<status>`) for other than 2xx,

@@ -10,14 +10,29 @@ from recollect.errors import Permanent, Transient, Unavailable
 LARGEST_LINE = 1_000_000
 """Bytes of one event."""
 REFUSED, BAD_ANSWER = "model_refused", "bad_answer"
-_THOUGHT, _THOUGHT_END = "<think>", "</think>"
+THOUGHT, THOUGHT_END = "<think>", "</think>"
+
+
+def tells_of_error(body: Any) -> bool:
+    """Whether an answer of 200 is none: of a server whose model, or whose provider, failed when it
+    had begun to answer, or of LM Studio at a path that it does not know."""
+    return isinstance(body, dict) and bool(cast("dict[str, Any]", body).get("error"))
 
 
 def check_for_error(body: Any) -> None:
-    """Raises Transient (`http_500`) where an answer of 200 tells of an error, as servers do whose
-    model, or whose provider, fails when they have begun to answer."""
-    if isinstance(body, dict) and cast("dict[str, Any]", body).get("error"):
+    """Raises Transient (`http_500`)."""
+    if tells_of_error(body):
         raise Transient("the model's endpoint broke off with an error", code="http_500")
+
+
+def spoken(content: Any) -> str:
+    """The text of a message: of one in parts, as reasoning models of Mistral and gateways send it,
+    that of the parts which are text."""
+    if isinstance(content, str):
+        return content
+    parts = cast("list[Any]", content) if isinstance(content, list) else []
+    said = [part.get("text") for part in parts if part.get("type") == "text"]
+    return "".join(one for one in said if isinstance(one, str))
 
 
 class CompletionPieces:
@@ -58,7 +73,7 @@ class CompletionPieces:
         if not self.has_ended:
             raise Permanent("the model's answer was cut off", code="cut_off")
         # A thought without an end is not an answer.
-        unheld = "" if (held or "").lstrip().startswith(_THOUGHT) else held or ""
+        unheld = "" if (held or "").lstrip().startswith(THOUGHT) else held or ""
         return [one for one in (piece, unheld) if one]
 
     def _event(self, line: bytes) -> str:
@@ -81,7 +96,7 @@ class CompletionPieces:
             choice = choices[0]
             ended: Any = choice.get("finish_reason")
             told: Any = choice.get(part) or {}
-            said: Any = told.get("content")
+            said = spoken(told.get("content"))
             refusal: Any = told.get("refusal")
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise Unavailable(
@@ -93,7 +108,7 @@ class CompletionPieces:
         if ended in ("length", "error"):
             raise Permanent("the model's answer was cut off", code="cut_off")
         self.has_ended = self.has_ended or ended is not None
-        return said if isinstance(said, str) else ""
+        return said
 
     def _spoken(self, piece: str) -> str:
         """Without the thought that some models begin with."""
@@ -101,12 +116,12 @@ class CompletionPieces:
             return piece
         self._held += piece
         begun = self._held.lstrip()
-        if begun.startswith(_THOUGHT):
-            _, end, after = begun.partition(_THOUGHT_END)
+        if begun.startswith(THOUGHT):
+            _, end, after = begun.partition(THOUGHT_END)
             if not end:
                 return ""
             begun = after.lstrip()
-        elif _THOUGHT.startswith(begun):
+        elif THOUGHT.startswith(begun):
             return ""
         self._held = None
         return begun

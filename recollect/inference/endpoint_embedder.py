@@ -1,6 +1,7 @@
 """An embedder that is an OpenAI-compatible endpoint."""
 
 import base64
+import json
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -9,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import HeldOff, Permanent, SetupError, Transient, Unavailable
-from recollect.fetch import Endpoint
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.inference.batching import EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
-from recollect.inference.completion_stream import check_for_error
+from recollect.inference.completion_stream import tells_of_error
 from recollect.model import storable
 
 REQUESTS = 4
@@ -29,6 +30,8 @@ TOO_MUCH = SLOW | {"http_500", BAD_ANSWER}
 LIMITED = "http_429"
 HELD_OFF = "embedding_held_off"
 """of a text to which the endpoint answers 429, 503 or the like, and takes others"""
+SHORTEST_HALF = 200
+"""characters: a text that is refused alone may be too long for the model down to twice as many"""
 HARMLESS = "harmless "
 INCOMPLETE = "embeddings: the answer has not one vector for each text"
 
@@ -94,15 +97,24 @@ class EndpointEmbedder:
             # A limit of so much in a minute lets a short text pass when a long one has to wait.
             limited = alone and down and error.code == LIMITED
             self._probe(endpoint, len(texts[0]) if limited else len(HARMLESS))
-            if alone:
+            if alone and not _may_be_too_long(texts[0], error):
                 if isinstance(error, Permanent):
                     raise
                 if down and error.code not in TOO_MUCH:
                     raise HeldOff(str(error), code=HELD_OFF, after=error.after) from error
                 raise Transient(str(error), code=REFUSED, after=error.after) from error
+        if alone:
+            return self._embed_long(texts[0], endpoint)
         middle = len(texts) // 2  # services differ in how much they take in one request
         halves = [self._embed_batch(half, endpoint) for half in (texts[:middle], texts[middle:])]
         return np.concatenate(halves)
+
+    def _embed_long(self, text: str, endpoint: Endpoint | None) -> Vectors:
+        """The mean of its halves, for a model that does not read the whole of it."""
+        middle = len(text) // 2
+        halves = [half for half in (text[:middle], text[middle:]) if half.strip()]
+        rows = self._embed_batch(halves, endpoint)
+        return self._normalise(rows.mean(axis=0, keepdims=True, dtype=np.float64))
 
     def _probe(self, endpoint: Endpoint | None = None, length: int = len(HARMLESS)) -> None:
         """Raises Unavailable unless the service embeds a harmless text of `length` characters."""
@@ -113,22 +125,25 @@ class EndpointEmbedder:
             raise
         except (Permanent, Transient) as error:
             raise Unavailable(
-                f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_MODEL and"
-                " RECOLLECT_EMBEDDER_DIMENSIONS",
+                f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_KEY,"
+                " RECOLLECT_EMBEDDER_MODEL and RECOLLECT_EMBEDDER_DIMENSIONS",
                 code=error.code,
             ) from error
 
     def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
+        # No `encoding_format`: Voyage refuses `float`, others `base64`, and both can be read.
         body: dict[str, object] = {
             "model": self._model,
             "input": [storable(text) for text in texts],
-            "encoding_format": "float",
         }
         if self._asked is not None:
             body["dimensions"] = self._asked
+        endpoint = endpoint or self._endpoint
         try:
-            answer = (endpoint or self._endpoint).request_json("POST", "/embeddings", body)
-            check_for_error(answer)
+            answer = endpoint.request_json("POST", "/embeddings", body)
+            if tells_of_error(answer):
+                said = endpoint.message(EndpointAnswer(200, {}, json.dumps(answer).encode()))
+                raise Transient(f"{said}; check RECOLLECT_EMBEDDER_URL", code="http_500")
         except Transient as error:
             raise Unavailable(f"embeddings: {error}", code=error.code, after=error.after) from error
         except Permanent as error:
@@ -183,13 +198,23 @@ def _judge(error: Permanent) -> Unavailable | Permanent:
     return Permanent(f"embeddings: {error}", code=REFUSED)
 
 
+def _may_be_too_long(text: str, error: Permanent | Transient) -> bool:
+    down = isinstance(error, Unavailable) and error.code not in TOO_MUCH - SLOW
+    return len(text) >= 2 * SHORTEST_HALF and not down
+
+
 def _parse(answer: Any, count: int) -> NDArray[np.float64]:
-    """The vectors by `index`. Raises Unavailable unless there are `count`, all of one width."""
+    """The vectors by `index`, or in their order. Raises Unavailable unless there are `count`, all
+    of one width."""
     try:
-        found = {item["index"]: _numbers(item["embedding"]) for item in answer["data"]}
+        # Google leaves out a zero, others all numbers.
+        found = {
+            place if (index := item.get("index")) is None else index: _numbers(item["embedding"])
+            for place, item in enumerate(answer["data"])
+        }
         vectors = np.array([found[index] for index in range(count)], np.float64)
         complete = len(found) == len(answer["data"]) == count
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise Unavailable(INCOMPLETE, code=BAD_ANSWER) from error
     if not complete or vectors.ndim != 2 or not vectors.size:
         raise Unavailable(INCOMPLETE, code=BAD_ANSWER)

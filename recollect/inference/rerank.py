@@ -3,13 +3,14 @@
 A search finds passages by words and vectors that were made beforehand; a cross-encoder reads query
 and passage together, which is better and slow, so that only the first ones are judged. It is a
 model on this machine (a folder with its ONNX graph), or an endpoint that answers `POST /rerank` as
-Cohere, Jina, vLLM and text-embeddings-inference do. Who asks goes on without it when it fails.
+Cohere, Jina, Voyage, vLLM and text-embeddings-inference do. Who asks goes on without it when it
+fails.
 """
 
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -274,7 +275,7 @@ class EndpointReranker:
         except SetupError as error:
             raise SetupError(f"RECOLLECT_RERANK_URL or RECOLLECT_RERANK_KEY: {error}") from error
         self._model = model
-        self._word = "documents"
+        self._forms = _FORMS
         self._breaker = breaker or Breaker("reranker")
 
     @property
@@ -291,13 +292,15 @@ class EndpointReranker:
         self._endpoint.close()
 
     def _scored(self, query: str, passages: Sequence[str]) -> list[float]:
-        given = [storable(passage) for passage in passages]
-        answer = self._asked(storable(query), given, self._word)
-        # text-embeddings-inference calls them so, and refuses what it does not know.
-        if answer.status == 422 and self._word == "documents":
-            answer = self._asked(storable(query), given, "texts")
-            if 200 <= answer.status < 300:
-                self._word = "texts"
+        asked, given = storable(query), [storable(passage) for passage in passages]
+        forms = self._forms
+        answer = self._asked(forms[0](asked, given))
+        for at in range(1, len(forms)):
+            if answer.status not in (400, 422):
+                break
+            other = self._asked(forms[at](asked, given))
+            if 200 <= other.status < 300:
+                self._forms, answer = forms[at:], other
         if not 200 <= answer.status < 300:
             raise _judged(answer)
         try:
@@ -309,16 +312,22 @@ class EndpointReranker:
                 code=BAD_ANSWER,
             ) from error
 
-    def _asked(self, query: str, passages: Sequence[str], word: str) -> EndpointAnswer:
-        body: dict[str, object] = {"query": query, word: passages}
-        if word == "documents":
-            body["top_n"] = len(passages)
+    def _asked(self, body: dict[str, object]) -> EndpointAnswer:
         if self._model is not None:
             body["model"] = self._model
         try:
             return self._endpoint.request("POST", "/rerank", json=body)
         except Transient as error:
             raise Unavailable(f"the reranker: {error}", code=error.code) from None
+
+
+_FORMS: Sequence[Callable[[str, Sequence[str]], dict[str, object]]] = (
+    # Without the number Xinference gives no score at all; Voyage refuses it.
+    lambda query, passages: {"query": query, "documents": passages, "top_n": len(passages)},
+    lambda query, passages: {"query": query, "documents": passages},
+    # text-embeddings-inference refuses what it does not know, and what is too long unless told.
+    lambda query, passages: {"query": query, "texts": passages, "truncate": True},
+)
 
 
 def _judged(answer: EndpointAnswer) -> Unavailable | Permanent:
@@ -343,7 +352,10 @@ _SETTINGS: Mapping[int, str] = {
 
 def _by_place(told: Any, count: int) -> list[float]:
     """The scores in the order of the passages; raises ValueError, KeyError, TypeError."""
-    results = cast("list[Any]", told["results"] if isinstance(told, dict) else told)
+    if isinstance(told, dict):
+        fields = cast("dict[str, Any]", told)
+        told = fields["data" if "data" in fields else "results"]
+    results = cast("list[Any]", told)
     scores: dict[int, float] = {}
     for one in results:
         place: Any = one["index"]

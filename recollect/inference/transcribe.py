@@ -255,6 +255,7 @@ class EndpointTranscriber:
         self._endpoint = endpoint
         self._model = model
         self._key = key
+        self._form = "verbose_json"
 
     @property
     def name(self) -> str:
@@ -265,12 +266,24 @@ class EndpointTranscriber:
 
         Raises Permanent (`transcriber_refused`) if the service does not take this sound.
         """
+        sound = _wav(pcm, rate)
+        answer = self._asked(sound, self._form)
+        if answer.status in (400, 422) and self._form != "json":
+            # gpt-4o-transcribe, Voxtral and others tell no times, and refuse to be asked for them.
+            plain = self._asked(sound, "json")
+            if 200 <= plain.status < 300:
+                self._form, answer = "json", plain
+        if not 200 <= answer.status < 300:
+            raise self._judge(answer)
+        return _parse(answer.data, len(pcm) / SAMPLE_BYTES / rate)
+
+    def _asked(self, sound: bytes, form: str) -> EndpointAnswer:
         try:
-            answer = self._endpoint.request(
+            return self._endpoint.request(
                 "POST",
                 "/audio/transcriptions",
-                data={"model": self._model, "response_format": "verbose_json"},
-                files={"file": ("sound.wav", io.BytesIO(_wav(pcm, rate)), "audio/wav")},
+                data={"model": self._model, "response_format": form},
+                files={"file": ("sound.wav", io.BytesIO(sound), "audio/wav")},
             )
         except Transient as error:
             raise Transient(
@@ -278,9 +291,6 @@ class EndpointTranscriber:
             ) from error
         except Permanent as error:
             raise Transient(f"transcription: {error}", code=error.code) from error
-        if not 200 <= answer.status < 300:
-            raise self._judge(answer)
-        return _parse(answer.data, len(pcm) / SAMPLE_BYTES / rate)
 
     def _judge(self, answer: EndpointAnswer) -> Transient | Permanent:
         said = said_in(answer.data, hide=[self._key] if self._key else [])

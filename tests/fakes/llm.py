@@ -60,6 +60,7 @@ REQUEST = _object(
     },
 )
 """What the published service takes, as far as we use it."""
+REQUEST["required"].remove("response_format")
 _TAKEN = jsonschema.Draft202012Validator(REQUEST)
 _TAKEN_STREAMED = jsonschema.Draft202012Validator(STREAMED)
 
@@ -144,6 +145,10 @@ class Model:
     misbehave: list[Fault] = field(default_factory=list[Fault])
     """what the next requests get, first come first"""
     knows_schemas: bool = True
+    knows_forms: bool = True
+    """whether it takes a `response_format`; some servers refuse any"""
+    in_parts: bool = False
+    """whether a message is a list of parts, of which one is a thought"""
     foreign: bool = False
     url: str = ""
     asked: list[Asked] = field(default_factory=list[Asked])
@@ -177,7 +182,8 @@ class Model:
         if wrong is not None:
             self.faults.append(wrong)
             return 400, {}, json.dumps({"error": {"code": "invalid_request", "message": wrong}})
-        if asked.schema is not None and not self.knows_schemas:
+        refused = not self.knows_schemas if asked.schema is not None else not self.knows_forms
+        if refused and "response_format" in asked.body:
             told = {"message": "response_format", "type": "invalid_request_error"}
             return 400, {}, json.dumps({"error": told})
         said = fault or self._say(asked)
@@ -190,9 +196,18 @@ class Model:
                 self.over.wait(60)
                 return None
             case Says() | Calls():
-                return 200, {}, json.dumps(_completion(said, asked))
+                return 200, {}, json.dumps(self._completion(said, asked))
             case _:
-                return 200, {}, json.dumps(_completion(Says(json.dumps(said)), asked))
+                return 200, {}, json.dumps(self._completion(Says(json.dumps(said)), asked))
+
+    def _completion(self, said: Says | Calls, asked: Asked) -> dict[str, Any]:
+        completion = _completion(said, asked)
+        if self.in_parts and isinstance(said, Says):
+            thought = {"type": "thinking", "thinking": [{"type": "text", "text": '{"no": 1}'}]}
+            halves = [said.text[:5], said.text[5:]] if said.text else []
+            parts = [{"type": "text", "text": half} for half in halves]
+            completion["choices"][0]["message"]["content"] = [thought, *parts]
+        return completion
 
     def _say(self, asked: Asked) -> object:
         if asked.schema is not None and set(asked.schema.get("properties", ())) == {"fine"}:

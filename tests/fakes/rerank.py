@@ -1,8 +1,8 @@
 """Rerankers whose judgement is how many words passage and query share.
 
 `Judge` is a service with `POST /rerank` on real HTTP, strict about what it is sent: in the shape of
-Cohere, Jina and vLLM, or in that of text-embeddings-inference. `write_model` makes the folder of a
-cross-encoder, as they are published, that onnxruntime really runs.
+Cohere, Jina and vLLM, in that of Voyage, or in that of text-embeddings-inference. `write_model`
+makes the folder of a cross-encoder, as they are published, that onnxruntime really runs.
 """
 
 import json
@@ -30,25 +30,36 @@ def shared(query: str, passage: str) -> int:
 # --- an endpoint ---------------------------------------------------------------------------------
 
 _TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string"}}
+_KNOWN = {
+    "query": {"type": "string", "minLength": 1},
+    "documents": _TEXTS,
+    "model": {"type": "string", "minLength": 1},
+}
 DOCUMENTS = {
     "type": "object",
     "required": ["query", "documents", "top_n"],
     "additionalProperties": False,
-    "properties": {
-        "query": {"type": "string", "minLength": 1},
-        "documents": _TEXTS,
-        "top_n": {"type": "integer", "minimum": 1},
-        "model": {"type": "string", "minLength": 1},
-    },
+    "properties": {**_KNOWN, "top_n": {"type": "integer", "minimum": 1}},
+}
+VOYAGE = {
+    "type": "object",
+    "required": ["query", "documents"],
+    "additionalProperties": False,
+    "properties": _KNOWN,
 }
 TEXTS = {
     "type": "object",
-    "required": ["query", "texts"],
-    "properties": {"query": {"type": "string", "minLength": 1}, "texts": _TEXTS},
+    "required": ["query", "texts", "truncate"],
+    "properties": {
+        "query": {"type": "string", "minLength": 1},
+        "texts": _TEXTS,
+        "truncate": {"const": True},
+    },
 }
 # Made once: to look at the schema takes longer than to look at a request.
 _DOCUMENTS_ONLY = jsonschema.Draft202012Validator(DOCUMENTS)
 _TEXTS_ONLY = jsonschema.Draft202012Validator(TEXTS)
+_VOYAGE_ONLY = jsonschema.Draft202012Validator(VOYAGE)
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,8 @@ class Silent:
 class Judge:
     wants_texts: bool = False
     """text-embeddings-inference"""
+    is_voyage: bool = False
+    """takes no `top_n`, and calls the results `data`"""
     misbehave: list[Says | Silent] = field(default_factory=list[Says | Silent])
     """what the next requests get, first come first"""
     url: str = ""
@@ -87,9 +100,11 @@ class Judge:
         if path != "/v1/rerank":
             return Says(404)
         try:
-            (_TEXTS_ONLY if self.wants_texts else _DOCUMENTS_ONLY).validate(body)
+            taken = _VOYAGE_ONLY if self.is_voyage else _DOCUMENTS_ONLY
+            (_TEXTS_ONLY if self.wants_texts else taken).validate(body)
         except jsonschema.ValidationError as error:
-            return Says(422, json.dumps({"detail": error.message}))
+            status = 400 if self.is_voyage else 422
+            return Says(status, json.dumps({"detail": error.message}))
         passages: Sequence[str] = body["texts" if self.wants_texts else "documents"]
         word = "score" if self.wants_texts else "relevance_score"
         told = [
@@ -99,6 +114,8 @@ class Judge:
         told.sort(key=lambda one: -one[word])
         if self.wants_texts:
             return Says(body=json.dumps(told))
+        if self.is_voyage:
+            return Says(body=json.dumps({"object": "list", "data": told}))
         return Says(body=json.dumps({"id": "1", "results": told, "meta": {}}))
 
 

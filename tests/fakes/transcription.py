@@ -31,11 +31,17 @@ class Service:
     heard: list[Heard] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str], str]] = field(default_factory=list)
     """what to answer instead, first come first; then it behaves again"""
+    knows_times: bool = True
+    """whether its model does; one that does not refuses to be asked for them"""
 
     def answer(self, heard: Heard) -> tuple[int, dict[str, str], str]:
         self.heard.append(heard)
         if self.answers:
             return self.answers.pop(0)
+        if not self.knows_times:
+            if heard.fields["response_format"] not in ("json", "text"):
+                return 400, {}, '{"error": "response_format \'verbose_json\' is not compatible"}'
+            return 200, {}, json.dumps({"text": "All of it."})
         number = len(self.heard)
         segments: list[dict[str, Any]] = [
             {"start": 1.5, "end": 2.5, "text": f" Second of {number}."},

@@ -984,7 +984,18 @@ def test_headers_of_an_endpoint_go_nowhere_else(site: Website):
         assert other.requests == []
 
 
-@pytest.mark.parametrize("address", ["", "a.com", "ftp://a.com", "http://", "http://a.com:x/"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "a.com",
+        "ftp://a.com",
+        "http://",
+        "http://a.com:x/",
+        "http://a.com/v1?x=1",
+        "http://a/#x",
+    ],
+)
 def test_an_endpoint_needs_an_http_address(address: str):
     with pytest.raises(SetupError):
         Endpoint(address)

@@ -1,6 +1,7 @@
 import base64
 import gc
 import json
+import re
 import shutil
 import socket
 import threading
@@ -535,6 +536,8 @@ class Service:
     key: str | None = None
     refuse: str | None = None
     """texts with this word are refused with `refusal`"""
+    window: int = 1_000_000
+    """characters of a text; longer ones are refused in the same way"""
     refusal: int = 400
     most: int = 1_000
     """texts in one request"""
@@ -567,7 +570,7 @@ class Service:
             return 422, {}, json.dumps({"error": "batch size > maximum allowed batch size"})
         if self.longest is not None and sum(map(len, body["input"])) > self.longest:
             return 429, {}, "too many tokens in this minute"
-        if self.refuse and any(self.refuse in text for text in body["input"]):
+        if any(self.refuses(text) for text in body["input"]):
             return self.refusal, {}, json.dumps({"error": {"message": "input is too long"}})
         width = body.get("dimensions", self.width)
         items = [
@@ -579,6 +582,9 @@ class Service:
         if self.spoil:
             items = self.spoil(items)
         return 200, {}, json.dumps({"object": "list", "data": items, "model": body["model"]})
+
+    def refuses(self, text: str) -> bool:
+        return len(text) > self.window or bool(self.refuse and self.refuse in text)
 
     def written(self, vector: list[float]) -> list[float] | str:
         if self.as_base64:
@@ -645,7 +651,8 @@ def test_vectors_of_an_endpoint_are_made_unit_length(service: Service):
     vectors = connected(service).embed(texts)
 
     assert_meanings(vectors, texts)
-    assert service.bodies == [{"model": "model-x", "input": texts, "encoding_format": "float"}]
+    # Voyage refuses `encoding_format: float`, others refuse `base64`.
+    assert service.bodies == [{"model": "model-x", "input": texts}]
 
 
 @pytest.mark.parametrize("as_base64", [False, True])
@@ -827,6 +834,8 @@ def test_an_answer_of_200_that_tells_of_an_error_is_one(service: Service):
     with pytest.raises(Unavailable) as caught:
         embedder.embed(["harmless"], query=True)
     assert caught.value.code == "http_500"
+    # LM Studio answers so where the address lacks its /v1.
+    assert re.search("input is too long.*RECOLLECT_EMBEDDER_URL", str(caught.value))
 
 
 def test_an_endpoint_that_refuses_everything_is_unavailable(service: Service):
@@ -885,6 +894,49 @@ def test_an_answer_that_is_not_one_vector_for_each_text_is_refused(service: Serv
 
     with pytest.raises(Unavailable, match=r"not one vector for each text|of 1 dimensions, not 8"):
         embedder.embed(["one", "two"])
+
+
+@pytest.mark.parametrize("left_out", [(), (0,), (0, 1, 2)])
+def test_a_number_that_is_left_out_is_that_of_the_place(service: Service, left_out: Sequence[int]):
+    """Google's endpoint leaves out a zero, as its serialisation does; some send no numbers."""
+    texts = ["one", "two words", "three"]
+    service.spoil = lambda items: [
+        {"embedding": item["embedding"]} if item["index"] in left_out else item for item in items
+    ]
+
+    assert_meanings(connected(service).embed(texts), texts)
+    assert len(service.bodies) == 1
+
+
+@pytest.mark.parametrize("query", [False, True])
+@pytest.mark.parametrize("refusal", [400, 413, 500])
+def test_a_text_longer_than_the_model_reads_is_the_mean_of_its_parts(
+    service: Service, refusal: int, query: bool
+):
+    """Ollama answers 400 to it, SiliconFlow 413, llama.cpp 500; a passage of 1,600 characters has
+    more tokens than models of 256 or 512 read, above all in Chinese."""
+    service.window, service.refusal = 400, refusal
+    long = "".join(f"{number:>8}" for number in range(200))
+    parts = np.array([meaning(long[at : at + 400], 8) for at in range(0, 1_600, 400)]) / 3
+    halves = [
+        part / np.linalg.norm(part) for part in (parts[:2].sum(axis=0), parts[2:].sum(axis=0))
+    ]
+    whole = sum(halves)
+
+    vectors = connected(service).embed(["fine", long, "fine, too"], query=query)
+
+    assert_meanings(vectors[::2], ["fine", "fine, too"])
+    assert np.allclose(vectors[1], whole / np.linalg.norm(whole), atol=1e-6)
+
+
+def test_a_long_text_that_is_refused_to_its_last_part_is_a_matter_of_its_document(service: Service):
+    service.refuse = "forbidden"
+    embedder = connected(service)
+
+    with pytest.raises(Permanent, match="input is too long"):
+        embedder.embed(["fine", "word " * 300 + "forbidden"])
+    # Nobody asks for ever: 1,509 characters come down to 189.
+    assert len(service.bodies) < 20
 
 
 def test_an_endpoint_that_numbers_no_texts_gets_one_at_a_time(service: Service):

@@ -97,7 +97,7 @@ def test_an_endpoint_without_schemas_is_asked_for_json_from_then_on(
 def test_a_refused_question_does_not_cost_the_schemas(
     model: Model, opened: Callable[..., Llm]
 ) -> None:
-    model.misbehave = [Status(400), Status(400)]
+    model.misbehave = [Status(400)] * 3
     llm = opened()
 
     with pytest.raises(Permanent) as refused:
@@ -114,6 +114,10 @@ def test_a_refused_question_does_not_cost_the_schemas(
         '```json\n{"colour": "blue", "certain": true}\n```',
         '<think>Is it {"colour": "red"}?</think>\n{"colour": "blue", "certain": true}',
         '<think>\n</think>```\n{"colour": "blue", "certain": true}```',
+        # The template of DeepSeek R1 begins the thought before the model speaks.
+        'Is it {"colour": "red"}?\n</think>\n\n{"colour": "blue", "certain": true}',
+        'Here is the answer:\n\n```json\n{"colour": "blue", "certain": true}\n```\nIt is blue.',
+        'Here it is: {"colour": "blue", "certain": true} I hope this helps.',
     ],
 )
 def test_wrapping_around_the_json_is_taken_off(
@@ -125,11 +129,44 @@ def test_wrapping_around_the_json_is_taken_off(
     assert len(model.asked) == 1
 
 
+def test_what_looks_like_the_end_of_a_thought_in_an_answer_is_part_of_it(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    model.misbehave = [Says('{"colour": "blue </think> {", "certain": true}')]
+
+    assert opened().ask(question()).colour == "blue </think> {"
+
+
+def test_an_endpoint_that_knows_no_form_of_answer_is_asked_in_words_from_then_on(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    model.knows_schemas = model.knows_forms = False
+    llm = opened()
+
+    llm.ask(question())
+    llm.ask(question("the sea"))
+
+    forms = [asked.body.get("response_format", {"type": None})["type"] for asked in model.asked]
+    assert forms == ["json_schema", "json_object", None, None]
+    assert json.dumps(Colour.model_json_schema()) in model.asked[-1].system
+    assert model.faults == []
+
+
+def test_a_message_in_parts_is_read_without_its_thought(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    """Of Mistral's reasoning models, and of gateways."""
+    model.in_parts = True
+
+    assert opened().ask(question()).colour == "blue"
+
+
 # --- what comes back wrong -----------------------------------------------------------------------
 
 
 BROKEN = [
     '{"colour": "blue", "certain": tr',
+    '<think>It is {"colour": "blue", "certain": true}',
     "",
     None,
     "It is blue.",
@@ -295,13 +332,31 @@ def test_wrong_settings_are_named_and_not_tried_again(
     assert len(model.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"error": {"code": "model_not_found"}}', "model_not_found"),
+        # Google's, to a wrong key.
+        ('[{"error": {"code": 400, "message": "API key not valid."}}]', "API key not valid"),
+    ],
+)
 def test_who_refuses_everything_has_wrong_settings(
+    model: Model, opened: Callable[..., Llm], body: str, told: str
+) -> None:
+    model.misbehave = [Status(400, body)] * 6
+
+    with pytest.raises(Unavailable, match=f"{told}.*RECOLLECT_LLM_KEY.*RECOLLECT_LLM_MODEL"):
+        opened().ask(question())
+
+
+def test_what_an_endpoint_says_to_something_harmless_is_told(
     model: Model, opened: Callable[..., Llm]
 ) -> None:
-    model.misbehave = [Status(400, '{"error": {"code": "model_not_found"}}')] * 4
+    """LM Studio answers 200 at a path that it does not know."""
+    model.misbehave = [Status(200, '{"error": "Unexpected endpoint or method."}')]
 
-    with pytest.raises(Unavailable, match=r"model_not_found.*RECOLLECT_LLM_MODEL"):
-        opened().ask(question())
+    with pytest.raises(Unavailable, match=r"Unexpected endpoint.*RECOLLECT_LLM_URL"):
+        opened().check()
 
 
 # --- what it costs, and what is kept quiet -------------------------------------------------------
@@ -343,7 +398,8 @@ def test_neither_key_nor_content_gets_into_errors_or_logs(
     model: Model, opened: Callable[..., Llm], status: int
 ) -> None:
     echo = json.dumps({"error": {"code": KEY, "message": f"bad: zugzwang {KEY}", "type": "x y"}})
-    model.misbehave = [Status(status, echo)] * 6
+    of_harmless = json.dumps({"error": {"message": f"bad: {KEY}"}})
+    model.misbehave = [Status(status, echo)] * 3 + [Status(status, of_harmless)] * 3
 
     with capture_logs() as lines, pytest.raises(Unavailable) as failed:
         opened().ask(question("zugzwang"))

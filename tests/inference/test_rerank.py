@@ -187,7 +187,30 @@ def test_text_embeddings_inference_is_understood_and_remembered(
     assert reranker.score(QUERY, [UNFIT, FIT]) == [0.0, 0.5]
     assert reranker.score(QUERY, [FIT, UNFIT]) == [0.5, 0.0]
 
-    assert ["texts" in body for body in judge.asked] == [False, True, True]
+    assert ["texts" in body for body in judge.asked] == [False, False, True, True]
+
+
+def test_voyage_is_understood_and_remembered(judge: Judge, opened: Callable[..., EndpointReranker]):
+    judge.is_voyage = True
+    reranker = opened()
+
+    assert reranker.score(QUERY, [UNFIT, FIT]) == [0.0, 0.5]
+    assert reranker.score(QUERY, [FIT, UNFIT]) == [0.5, 0.0]
+
+    assert ["top_n" in body for body in judge.asked] == [True, False, False]
+
+
+def test_a_question_that_is_refused_changes_no_form(
+    judge: Judge, opened: Callable[..., EndpointReranker]
+):
+    judge.misbehave = [Says(400)] * 3
+    reranker = opened()
+
+    with pytest.raises(Permanent):
+        reranker.score(QUERY, [UNFIT, FIT])
+
+    assert reranker.score(QUERY, [FIT, UNFIT]) == [0.5, 0.0]
+    assert "top_n" in judge.asked[-1]
 
 
 def told(*results: object) -> Says:

@@ -281,7 +281,7 @@ def test_an_endpoint_that_hangs_up_or_is_gone_is_asked_again_later(service: Serv
 
 
 def test_sound_that_is_refused_leaves_what_is_known(service: Service):
-    service.answers = [(400, {}, "too\nnoisy"), (413, {}, "too long")]
+    service.answers = [*[(400, {}, "too\nnoisy")] * 2, (413, {}, "too long")]
 
     [warning] = connected(service).transcribe(recording(9)).warnings
 
@@ -289,6 +289,18 @@ def test_sound_that_is_refused_leaves_what_is_known(service: Service):
     with pytest.raises(Permanent, match="too long") as caught:
         connected(service, fallback="fail").transcribe(recording(9))
     assert caught.value.code == "not_transcribed"
+
+
+def test_a_model_that_tells_no_times_is_asked_for_none_from_then_on(service: Service):
+    """As gpt-4o-transcribe and Voxtral."""
+    service.knows_times = False
+    listener = connected(service)
+
+    first, second = listener.transcribe(recording(9)), listener.transcribe(recording(9))
+
+    assert first.segments == second.segments == [Segment(0, 9, "All of it.")]
+    forms = [heard.fields["response_format"] for heard in service.heard]
+    assert forms == ["verbose_json", "json", "json"]
 
 
 @pytest.mark.parametrize("segments", ["", ', "segments": null', ', "segments": []'])
