@@ -366,14 +366,14 @@ class Llm:
 
     def _send(self, question: Question[Any], form: Form) -> EndpointAnswer:
         schema = question.answer.model_json_schema()
-        system = f"{question.instructions}\n\n{_DATA_ONLY}"
+        # In words, too: some endpoints, such as Anthropic's, take a form and do not look at it.
+        fits = f"It fits this JSON schema: {json.dumps(schema)}"
+        system = f"{question.instructions}\n\n{_DATA_ONLY} {fits}"
         body: dict[str, Any] = {"model": self._model}
         if form == "json_schema":
             named = {"name": question.purpose, "strict": True, "schema": schema}
             body["response_format"] = {"type": form, "json_schema": named}
-        else:
-            system += f" It fits this JSON schema: {json.dumps(schema)}"
-        if form == "json_object":
+        elif form == "json_object":
             body["response_format"] = {"type": form}
         body["messages"] = [
             {"role": "system", "content": storable(system)},

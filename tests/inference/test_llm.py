@@ -152,6 +152,17 @@ def test_an_endpoint_that_knows_no_form_of_answer_is_asked_in_words_from_then_on
     assert model.faults == []
 
 
+def test_an_endpoint_that_takes_a_form_and_does_not_look_at_it_is_told_in_words(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    """Anthropic's ignores `response_format`."""
+    wanted = json.dumps(Colour.model_json_schema())
+    model.answer = lambda asked: Says(json.dumps(PLAIN if wanted in asked.system else {"hue": 1}))
+
+    assert opened().ask(question()).colour == "blue"
+    assert len(model.asked) == 1
+
+
 def test_a_message_in_parts_is_read_without_its_thought(
     model: Model, opened: Callable[..., Llm]
 ) -> None:
@@ -399,7 +410,7 @@ def test_neither_key_nor_content_gets_into_errors_or_logs(
 ) -> None:
     echo = json.dumps({"error": {"code": KEY, "message": f"bad: zugzwang {KEY}", "type": "x y"}})
     of_harmless = json.dumps({"error": {"message": f"bad: {KEY}"}})
-    model.misbehave = [Status(status, echo)] * 3 + [Status(status, of_harmless)] * 3
+    model.misbehave = [*[Status(status, echo)] * 3, *[Status(status, of_harmless)] * 3]
 
     with capture_logs() as lines, pytest.raises(Unavailable) as failed:
         opened().ask(question("zugzwang"))
