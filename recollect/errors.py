@@ -226,6 +226,8 @@ class CursorExpired(RecollectError):
 class LeaseLost(RecollectError):
     """Someone else holds the document, or it was deleted."""
 
+    code = "lease_lost"
+
 
 class SetupError(RecollectError):
     """The machine or the settings are not right; the message says how to fix it."""
@@ -237,7 +239,9 @@ INTERNAL_ERROR = "internal_error"
 
 def code_of(error: Exception) -> str:
     """The code under which a failure is stored and counted."""
-    return error.code if isinstance(error, Permanent | Transient) else INTERNAL_ERROR
+    if isinstance(error, Permanent | Transient | Reauthorize | LeaseLost):
+        return error.code
+    return INTERNAL_ERROR
 
 
 def sentence_of(error: RecollectError) -> str:

@@ -15,8 +15,8 @@ import structlog
 from recollect import documents
 from recollect.app import App
 from recollect.documents import NewDocument
-from recollect.errors import SetupError
-from recollect.ingest.pipeline import trace_id
+from recollect.errors import LeaseLost, SetupError
+from recollect.ingest.pipeline import process, trace_id
 from recollect.model import DocumentId, Status, Tenant
 from recollect.orgs import orgs
 from recollect.telemetry import tracing
@@ -104,6 +104,22 @@ def test_a_failed_attempt_says_so_with_its_code_and_the_stages_until_then(
     assert attributes(root)["error.type"] == "empty_content"
     assert [one.name for one in collector.spans if one.parent_span_id] == []
     assert "CANARY" not in str(collector.spans)
+
+
+def test_what_was_deleted_while_it_was_worked_is_no_error_of_ours(
+    app: App, tenant: Tenant, collector: Collector
+):
+    with traced(app, collector.url) as own:
+        id = add(own, tenant, documents.text_content("Nobody wants this any more."))
+        with own.db.begin() as tx:
+            turn = documents.DocumentTurn()
+            [claim] = documents.claim(tx, lease=own.lease, limit=1, max_attempts=3, turn=turn)
+            documents.delete(tx, tenant, [id])
+        with pytest.raises(LeaseLost):
+            process(own, claim)
+
+    [root] = [one for one in collector.spans if attributes(one).get("recollect.document") == id]
+    assert attributes(root)["error.type"] == "lease_lost"
 
 
 def test_lines_of_the_log_lead_to_the_trace(app: App, tenant: Tenant, collector: Collector):
