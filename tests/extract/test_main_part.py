@@ -188,3 +188,45 @@ def test_one_article_is_read_without_the_teasers_beside_it(read):
 
     assert "Sentence 39" in text
     assert "bees" not in text
+
+
+@pytest.mark.parametrize(
+    "widget",
+    [
+        "<div id=cookie-law-info-bar><span><div class=cli-bar-message>{}</div></span></div>"
+        "<div class=cli-modal id=cliSettingsPopup><div class=cli-modal-content><h4>Overview</h4>"
+        "<div class=cli-privacy-content><div class=cli-privacy-content-text>{}</div></div></div>"
+        "</div>",
+        "<div class=cky-modal><p class=cky-title>Customise</p><div>{}</div></div>",
+        "<div id=didomi-host><div id=didomi-notice><p>{}</p><button>Agree</button></div></div>",
+        "<div class=fc-consent-root><h1>Welcome</h1><p>{}</p><button>Consent</button></div>",
+        "<div id=iubenda-cs-banner><div id=iubenda-cs-title>Notice</div><p>{}</p></div>",
+        "<div id=klaro><div class=klaro><p>{}</p><button>Fine</button></div></div>",
+        "<div id=axeptio_overlay><template shadowrootmode=open><h2>Hello</h2>{}</template></div>",
+        "<div id=sp_message_container_12><div class=message><p>{}</p></div></div>",
+    ],
+    ids=[
+        "WebToffee",
+        "CookieYes",
+        "Didomi",
+        "Google",
+        "iubenda",
+        "Klaro",
+        "Axeptio",
+        "Sourcepoint",
+    ],
+)
+def test_widgets_that_ask_for_consent_are_left_out(read, widget):
+    asked = f"{OTHER} We ask you to agree, as the law of many countries has it. " * 4
+    page = f"<html><body>{widget.replace('{}', asked)}<h1>Trees</h1><p>One sentence.</p></body>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert OTHER not in text
+    assert "One sentence." in text
+
+
+def test_what_a_manual_says_of_a_widget_that_asks_for_consent_is_text(read):
+    part = f"<section id=klaro><h2>Klaro</h2><p>{OTHER}</p></section>"
+
+    assert OTHER in read(_page(part), mime="text/html", url=URL).text

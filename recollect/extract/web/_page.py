@@ -57,6 +57,19 @@ _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
 )
+# What the widgets that ask for consent write, most often with a heading of their own.
+_WIDGETS = (
+    ".cc-window.cc-banner, .cc-window.cc-floating, .cky-consent-container, .cky-modal, "
+    ".cmplz-cookiebanner, .cookiefirst-root, .eu-cookie-compliance-banner, .fc-consent-root, "
+    ".govuk-cookie-banner, .osano-cm-window, .rcb-banner, .sqs-cookie-banner-v2, "
+    "#axeptio_overlay, #BorlabsCookieBox, #BorlabsCookieWidget, #cc-main > .cm-wrapper, "
+    "#ccc-notify, #cliSettingsPopup, #cmpbox, #cmpwrapper, #cookie-law-info-bar, "
+    "#cookieChoiceInfo, #cookiescript_injected, #CybotCookiebotDialog, #didomi-host, "
+    "#hs-eu-cookie-confirmation, #iubenda-cs-banner, #klaro > .klaro, #moove_gdpr_cookie_info_bar, "
+    "#moove_gdpr_cookie_modal, #onetrust-consent-sdk, #qc-cmp2-container, #shopify-pc__banner, "
+    "#tarteaucitronRoot, #termly-code-snippet-support, #truste-consent-track, #uc-cmp-container, "
+    '#usercentrics-cmp-ui, #usercentrics-root, [id^="sp_message_container_"]'
+)
 # But for what a shop or a blog says of things in its categories.
 _CONSENT_NAME = re.compile(
     r"(?<!\S)(?!\S*(?:category|cat|tag)[-_])\S*(?:cookie|consent|gdpr)", re.I
@@ -267,6 +280,7 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
     text = {node.mem_id: True for node in page.css(f"main, article, [role=main], {_HEADED}")}
+    remove(node for node in page.css(_WIDGETS) if not node.css_matches("main, article"))
     bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
     remove(node for node in bars if _is_consent_bar(node, text))
     for form in page.css("form"):
