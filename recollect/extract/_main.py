@@ -76,8 +76,8 @@ _ADDITIONS = (
     "ads?|advert(?:isement)?|bottom-?nav|breadcrumbs?|copyright|doc-info|docnav|login|navfooter|"
     "navheader|newsletter|page-id|pager|"
     "pagination|popular|promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|"
-    "(?<!-)signature|skip|social|sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|"
-    "trending|widget"
+    "(?<!-)signature|(?<![-_])footer(?![-_])|(?:global|main|page|site)-footer|skip|social|"
+    "sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|trending|widget"
 )
 # `Bl-tag` is a list of a manual page: its options and what they mean. LaTeXML has its numbers of
 # sections, theorems and formulas in an `ltx_tag`.

@@ -57,6 +57,8 @@ def test_a_section_whose_id_sounds_like_furniture_is_text(read, part, is_marked)
         f"<section class=newsletter id=newsletter><h3>Letters</h3>{OTHER}</section>",
         f"<div id=newsletter><h3>Letters</h3>{OTHER}</div>",
         f"<div class=signature>{OTHER}</div>",
+        f"<div id=footer><p>{OTHER}</p><p>All rights reserved.</p></div>",
+        f"<div class=site-footer><p>{OTHER}</p></div>",
     ],
 )
 def test_what_asks_for_something_and_what_readers_say_is_left_out(read, part):
@@ -188,6 +190,16 @@ def test_one_article_is_read_without_the_teasers_beside_it(read):
 
     assert "Sentence 39" in text
     assert "bees" not in text
+
+
+def test_a_section_about_footers_and_the_foot_of_a_card_are_text(read):
+    parts = "<section id=footer><h2>The footer</h2><p>Apples.</p></section>"
+    parts += "<div class=card><p>Pears.</p><div class=card-footer>Ripe in May.</div></div>"
+
+    text = read(_page(parts), mime="text/html", url=URL).text
+
+    assert "Apples." in text
+    assert "Ripe in May." in text
 
 
 @pytest.mark.parametrize(
