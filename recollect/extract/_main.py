@@ -35,32 +35,16 @@ _DOMINATES = 0.6
 _ENOUGH = 300
 """Characters of prose that have to stay when links or a discussion are dropped."""
 _MOST_LOST = 0.85
+_MOST_LOST_OF_MARKED = 0.5
 _LEVELS = 25
 _CORE_LEVELS = 3
 _LINKED = 0.5
 _BRIEF = 300
 
 _DISCUSSIONS = '[class*="comment" i], [id*="comment" i], [id*="disqus" i], #respond'
-_DISCUSSION = frozenset(
-    [
-        "article-comments",
-        "comment-area",
-        "comment-list",
-        "comment-respond",
-        "comment-section",
-        "comment-thread",
-        "commentlist",
-        "comments",
-        "comments-area",
-        "comments-container",
-        "comments-list",
-        "comments-section",
-        "comments-wrapper",
-        "disqus",
-        "disqus_thread",
-        "post-comments",
-        "respond",
-    ]
+_DISCUSSION = re.compile(
+    r"(?<!\S)(?:(?:article|post)-comments|comment-(?:area|list|respond|section|thread)|commentlist"
+    r"|comments(?:-(?:area|container|list|section|wrapper))?|disqus(?:_thread)?|respond)(?!\S)"
 )
 _COMMENT = re.compile("comment")
 _COMMENTED = 'article, time, div[class*="comment" i]'
@@ -164,7 +148,7 @@ def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[Le
     for node in found:
         _drop_furniture(node, labels=story is not None)
         if fetched:
-            _drop_links_around(node)
+            _drop_links_around(node, is_marked=story is None and node.tag != "body")
             _drop_pointers(node)
             if story is not None:
                 _drop_asides(node, story)
@@ -211,7 +195,7 @@ def _drop_discussion(body: LexborNode) -> None:
             node
             for node in body.css(_DISCUSSIONS)
             if node.tag not in ("body", "main")
-            and not _DISCUSSION.isdisjoint(_names(node).lower().split())
+            and _DISCUSSION.search(_names(node).lower())
             and node.mem_id not in headed
         )
         if talk.css_first(_BELOW) is None
@@ -471,8 +455,12 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
         remove(dropped)
 
 
-def _drop_links_around(container: LexborNode) -> None:
-    """Blocks that are mostly links, beside the way down to where most of the prose stands."""
+def _drop_links_around(container: LexborNode, *, is_marked: bool) -> None:
+    """Blocks that are mostly links, beside the way down to where most of the prose stands.
+
+    Fewer of them in a main part that its authors mark, but for stories: manuals list chapters and
+    functions there, and some parts are mostly links.
+    """
     node, whole = container, length(container)
     dropped: list[LexborNode] = []
     for _ in range(_LEVELS):
@@ -483,8 +471,9 @@ def _drop_links_around(container: LexborNode) -> None:
         prose = sum(share for _, _, share in parts)
         heart, _, most = max(parts, key=lambda part: part[2], default=(node, 0, 0))
         # Where the prose itself stands, lists of links may belong to it.
-        if not prose or most < _DOMINATES * prose:
+        if not prose or most < _DOMINATES * prose or (is_marked and heart.tag not in _BOXES):
             break
+        kind = _kind_of_section(heart) if is_marked else None
         dropped += [
             part
             for part, size, share in parts
@@ -492,11 +481,20 @@ def _drop_links_around(container: LexborNode) -> None:
             and size
             and share <= (1 - (_ALL_LINKED if part.tag in _SENTENCES else _LINKED)) * size
             and part.tag not in _HEADINGS
+            and not (is_marked and part.tag == "table" and part.css_first("th") is not None)
+            and not (kind is not None and _kind_of_section(part) == kind)
         ]
         node = heart
     lost = sum(map(length, dropped))
-    if lost <= _MOST_LOST * whole and _prose(container) >= _ENOUGH:
+    most_lost = _MOST_LOST_OF_MARKED if is_marked else _MOST_LOST
+    if lost <= most_lost * whole and _prose(container) >= _ENOUGH:
         remove(dropped)
+
+
+def _kind_of_section(node: LexborNode) -> str | None:
+    classes = _NUMBER.sub("", node.attributes.get("class") or "")
+    is_section = (classes or node.tag == "section") and node.css_first(_BELOW) is not None
+    return f"{node.tag} {classes}" if is_section else None
 
 
 def _is_in_sentence(part: LexborNode) -> bool:

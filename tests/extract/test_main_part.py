@@ -242,3 +242,43 @@ def test_what_a_manual_says_of_a_widget_that_asks_for_consent_is_text(read):
     part = f"<section id=klaro><h2>Klaro</h2><p>{OTHER}</p></section>"
 
     assert OTHER in read(_page(part), mime="text/html", url=URL).text
+
+
+CHAPTERS = "".join(f"<li><a href=c{number}.html>Of kind {number}</a></li>" for number in range(9))
+MANY = "".join(f"<li><a href=/t{number}>All of kind {number}</a></li>" for number in range(300))
+FUNCTIONS = "".join(
+    f"<tr><td><a href=#{name}>graft_{name}</a></td><td>int</td></tr>" for name in "abc"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (f"<p>{PROSE}</p><h2>Chapters</h2><ul>{CHAPTERS}</ul>", "Of kind 8"),
+        (f"<div><p>{PROSE}</p></div><div class=list><ul>{MANY}</ul></div>", "All of kind 299"),
+        (f"<div>{PROSE}</div><table><tr><th>Name<th>Type</tr>{FUNCTIONS}</table>", "graft_c"),
+        (
+            f"<div class=part1><h2>Functions</h2><ul>{CHAPTERS}</ul></div>"
+            f"<div class=part2><h2>Details</h2><p>{PROSE}</p></div>",
+            "Of kind 8",
+        ),
+        (
+            f"<section><h2>See also</h2><ul>{CHAPTERS}</ul></section>"
+            f"<section><h2>Details</h2><p>{PROSE}</p></section>",
+            "Of kind 8",
+        ),
+    ],
+    ids=["chapters", "mostly links", "table", "parts", "sections"],
+)
+@pytest.mark.parametrize("main", ["main", "article", "div role=main"])
+def test_lists_of_links_in_a_marked_main_part_are_text(read, main, body, said):
+    page = f"<html><body><{main}><h1>Trees</h1>{body}</{main.split()[0]}></body></html>"
+
+    assert said in read(page, mime="text/html", url=URL).text
+
+
+def test_links_to_other_pages_beside_a_marked_text_are_left_out(read):
+    tags = "<div><a href=/tag/a>Of apples</a> <a href=/tag/b>Of pears</a></div>"
+    page = f"<html><body><main><div><h1>Trees</h1><p>{PROSE}</p></div>{tags}</main></body></html>"
+
+    assert "Of pears" not in read(page, mime="text/html", url=URL).text
