@@ -238,6 +238,20 @@ def test_widgets_that_ask_for_consent_are_left_out(read, widget):
     assert "One sentence." in text
 
 
+def test_a_page_about_cookies_is_read_without_the_bar_that_asks(read):
+    bar = f"<div class=cookie-bar><p>{OTHER}</p><button>Yes</button></div>"
+    said = (
+        "<div class=cookie-info><p>Small files.</p></div><div class=cookie-table><table><tr>"
+        "<td>_id</td><td>Counts visits.</td></tr></table></div><p class=consent>Say no.</p>"
+    )
+    page = f"<body>{bar}<div id=content><h1>Our cookies</h1><p>{PROSE}</p>{said}</div></body>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert OTHER not in text
+    assert all(words in text for words in ("Small files.", "Counts visits.", "Say no."))
+
+
 def test_what_a_manual_says_of_a_widget_that_asks_for_consent_is_text(read):
     part = f"<section id=klaro><h2>Klaro</h2><p>{OTHER}</p></section>"
 

@@ -83,6 +83,7 @@ _CONSENT_CONTROL = (
     "button, input, [role=button], [class*=btn i], [class*=button i], [class*=accept i], "
     "[class*=close i]"
 )
+_CONSENT_TOPIC = re.compile("cookie|consent|gdpr", re.I)
 _CONSENT_LENGTH = 1_500
 _CONSENT_NODES = 700
 _STRUCTURE = "main, article, h1, [role=main]"
@@ -282,7 +283,8 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     text = {node.mem_id: True for node in page.css(f"main, article, [role=main], {_HEADED}")}
     remove(node for node in page.css(_WIDGETS) if not node.css_matches("main, article"))
     bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
-    remove(node for node in bars if _is_consent_bar(node, text))
+    is_topic = any(_CONSENT_TOPIC.search(node.text()) for node in page.css("title, h1"))
+    remove(node for node in bars if _is_consent_bar(node, text, is_topic=is_topic))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
         if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
@@ -388,11 +390,11 @@ def _drop_styles(page: LexborHTMLParser) -> None:
             del node.attrs[name]
 
 
-def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
+def _is_consent_bar(node: LexborNode, text: dict[int, bool], *, is_topic: bool) -> bool:
     """One asks for something, or is named for it; what a manual says of cookies has its id from a
     heading, or a term.
 
-    `text`: which nodes are, or stand in, the text of the page.
+    `text`: which nodes are, or stand in, the text of the page; `is_topic`: it is about cookies.
     """
     classes, id = node.attributes.get("class") or "", node.attributes.get("id") or ""
     names = f"{classes} {id}".lower()
@@ -411,7 +413,7 @@ def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
         return not (is_headed and _stands_in(node, text))
     is_section = node.tag == "section" or "section" in classes.lower().split()
     asks = is_bar and not is_section if is_headed else is_named
-    return asks and not _stands_in(node, text)
+    return asks and not is_topic and not _stands_in(node, text)
 
 
 def _stands_in(node: LexborNode, known: dict[int, bool]) -> bool:
