@@ -130,6 +130,7 @@ HOSTILE = {
         f"<main>{MAIN}" + "<ul><li>" * (DEEP // 2) + "<a href=x>x</a>" * n
     ),
     "pictures in a link": lambda n: f"<main>{MAIN}<a href=x>" + "<img src=a alt='a b'>" * n,
+    "code in a table": lambda n: "<table>" + "<tr><td><pre>x</pre>" * (4 * n),
     "spans in each other": lambda n: (
         f"<main>{MAIN}" + "<span>" * DEEP + "Read more <a href=x>x</a>" * n
     ),

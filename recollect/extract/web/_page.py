@@ -104,6 +104,7 @@ _WORD = re.compile(r"\w")
 # By which one links to a heading, or goes back from a note.
 _LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗][\\s\u200b\ufe0e\ufe0f]*")
 _FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
+_FRAME_LEVELS = 12
 _CODE_LANGUAGE = re.compile(
     r"(?:^|\s)(?:highlight-source-|language-|lang-|highlight-|brush:\s*)(?!default\b)([a-z0-9+#]+)",
     re.IGNORECASE,
@@ -282,8 +283,8 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     holding = holders(page.css(_STRUCTURE))
     text = {node.mem_id: True for node in page.css(f"main, article, [role=main], {_HEADED}")}
     remove(node for node in page.css(_WIDGETS) if not node.css_matches("main, article"))
-    bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
     is_topic = any(_CONSENT_TOPIC.search(node.text()) for node in page.css("title, h1"))
+    bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
     remove(node for node in bars if _is_consent_bar(node, text, is_topic=is_topic))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
@@ -308,9 +309,10 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     for link in page.css("a[title]"):  # what other pages say of themselves
         del link.attrs["title"]
     _describe_images(page)
+    lengths: dict[int, int] = {}
     for block in page.css("pre"):
         _name_language(block)
-        _unframe(block)
+        _unframe(block, lengths)
     return _Cleaned(hidden, found.doubtful)
 
 
@@ -439,14 +441,19 @@ def _name_language(block: LexborNode) -> None:
             return
 
 
-def _unframe(block: LexborNode) -> None:
-    """Take a code block out of the table that showed it beside the numbers of its lines."""
+def _unframe(block: LexborNode, lengths: dict[int, int]) -> None:
+    """Take a code block out of the table that showed it beside the numbers of its lines.
+
+    `lengths`: of tables that were looked at, since one may hold many blocks.
+    """
     around: list[LexborNode] = []
     parent = block.parent
-    while parent is not None and parent.tag in _FRAME:
+    while parent is not None and parent.tag in _FRAME and len(around) < _FRAME_LEVELS:
         around.append(parent)
         if parent.tag == "table":
-            if length(parent) == length(block):
+            if parent.mem_id not in lengths:
+                lengths[parent.mem_id] = length(parent)
+            if lengths[parent.mem_id] == length(block):
                 for frame in around:
                     frame.unwrap()
             return
