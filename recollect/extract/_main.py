@@ -74,7 +74,11 @@ _LABELS = (
     "metadata|post-?meta|post-?metadata|posted|print|pub-?date|published|rating|source|timestamp|time|"
     "tools|updated|views"
 )
-_LABEL = re.compile(rf"(?<![a-z])(?:{_LABELS})(?![a-z])")
+# Of what an author sets apart these words say the kind.
+_NOTICES = "admonition|alert|callout|custom-block|hint|message|notice"
+_LABEL = re.compile(
+    rf"(?!.*(?<![a-z])(?:{_NOTICES})(?![a-z])).*(?<![a-z])(?:{_LABELS})(?![a-z])", re.DOTALL
+)
 _FEW = 4
 """A page about one thing has up to this many of one label; a page that lists things has more."""
 _POINTABLE = "p, h2, h3, h4, h5, h6, li, strong, span, div, b"
@@ -238,9 +242,7 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
             parts = _alike(nodes, shares, nodes[longest], levels)
-            if len(parts) > 1:
-                return parts
-            return _narrowed(nodes[longest], shares[longest], levels)
+            return parts if len(parts) > 1 else _narrowed(nodes[longest], shares[longest], levels)
         return nodes
     return []
 
@@ -430,11 +432,17 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
     named = [(part, _HUMP.sub("-", _names(part)).lower()) for part in container.css(_NAMEABLE)]
     often = Counter(name for _, name in named)
     holding, headed = holders(container.css(_STRUCTURE)), holders(container.css(_BELOW))
+    coded = holders(container.css("pre"))
     for part, name in named:
         is_addition = (
             _ADDITION.search(name) is not None
             and not (part.mem_id in headed and _is_of_manual(part, _ADDITION))
-        ) or (labels and _LABEL.search(name) is not None and often[name] <= _FEW)
+        ) or (
+            labels
+            and _LABEL.match(name) is not None
+            and often[name] <= _FEW
+            and part.mem_id not in coded
+        )
         if not (is_addition or _LINK_LIST.search(name)) or part.mem_id in holding:
             continue
         if part.tag == "span" and _is_in_sentence(part):
@@ -448,10 +456,8 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
         is_brief = is_addition and size < _BRIEF
         if size * 2.5 <= whole and (is_brief or _linked(part) >= _LINKED * size):
             dropped.append(part)
-    if not dropped:
-        return
     lost = sum(map(_prose, outermost(dropped)))
-    if whole - _linked(container) - lost >= _ENOUGH:
+    if dropped and whole - _linked(container) - lost >= _ENOUGH:
         remove(dropped)
 
 
@@ -590,9 +596,5 @@ def _is_own(link: LexborNode, host: str) -> bool:
     match = _HOST.match(address)
     if match is None:
         return not address.startswith(("mailto:", "tel:"))
-    return match[1].lower().endswith(_site(host))
-
-
-def _site(host: str) -> str:
-    """The last two labels: subdomains of a publisher are one site."""
-    return ".".join(host.lower().split(".")[-2:])
+    # The last two labels: subdomains of a publisher are one site.
+    return match[1].lower().endswith(".".join(host.lower().split(".")[-2:]))
