@@ -26,6 +26,9 @@ _NOT_CONTENT = (
     "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
     # Numbers of lines, in a column or ahead of each.
     "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows, "
+    "td.line-numbers, .line-numbers-wrapper, .chroma .ln, .chroma .lnt, .crayon-nums, "
+    # The language that VitePress writes ahead of code, and its links that skip to the text.
+    'div[class*="language-"] > span.lang, a[href^="#"][class*="skip" i], '
     # The source that pdoc folds up below what it says in prose.
     "div.pdoc-code.codehilite, "
     # The number of a note of LaTeXML, a third time.
@@ -102,7 +105,7 @@ _BREAK_AHEAD = re.compile(rf"(?<=[^>\s])[ \t\r]*+\n\s*+(?=</?{_INLINE}[\s>])")
 _BREAK_BETWEEN = re.compile(rf"(</{_INLINE}>)\s++(?=<{_INLINE}[\s>])")
 _WORD = re.compile(r"\w")
 # By which one links to a heading, or goes back from a note.
-_LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗][\\s\u200b\ufe0e\ufe0f]*")
+_LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗\u200b][\\s\u200b\ufe0e\ufe0f]*")
 _FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
 _FRAME_LEVELS = 12
 _CODE_LANGUAGE = re.compile(
