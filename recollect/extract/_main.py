@@ -176,9 +176,7 @@ def remove(nodes: Iterable[LexborNode]) -> int:
 
 def length(node: LexborNode | None) -> int:
     """Characters of text."""
-    if node is None:
-        return 0
-    return len(" ".join(node.text().split()))
+    return len(" ".join(node.text().split())) if node is not None else 0
 
 
 def _linked(node: LexborNode) -> int:
@@ -477,7 +475,8 @@ def _drop_links_around(container: LexborNode, *, is_marked: bool) -> None:
         prose = sum(share for _, _, share in parts)
         heart, _, most = max(parts, key=lambda part: part[2], default=(node, 0, 0))
         # Where the prose itself stands, lists of links may belong to it.
-        if not prose or most < _DOMINATES * prose or (is_marked and heart.tag not in _BOXES):
+        is_paragraph = heart.tag not in _BOXES or [part.tag for part in heart.iter()] == ["p"]
+        if not prose or most < _DOMINATES * prose or (is_marked and is_paragraph):
             break
         kind = _kind_of_section(heart) if is_marked else None
         dropped += [

@@ -269,7 +269,11 @@ FUNCTIONS = "".join(
     ("body", "said"),
     [
         (f"<p>{PROSE}</p><h2>Chapters</h2><ul>{CHAPTERS}</ul>", "Of kind 8"),
-        (f"<div><p>{PROSE}</p></div><div class=list><ul>{MANY}</ul></div>", "All of kind 299"),
+        (
+            f"<div class=paragraph><p>{PROSE}</p></div><div class=ulist><ul>{CHAPTERS}</ul></div>",
+            "Of kind 8",
+        ),
+        (f"<div>{PROSE}</div><div class=list><ul>{MANY}</ul></div>", "All of kind 299"),
         (f"<div>{PROSE}</div><table><tr><th>Name<th>Type</tr>{FUNCTIONS}</table>", "graft_c"),
         (
             f"<div class=part1><h2>Functions</h2><ul>{CHAPTERS}</ul></div>"
@@ -282,7 +286,7 @@ FUNCTIONS = "".join(
             "Of kind 8",
         ),
     ],
-    ids=["chapters", "mostly links", "table", "parts", "sections"],
+    ids=["chapters", "Asciidoctor", "mostly links", "table", "parts", "sections"],
 )
 @pytest.mark.parametrize("main", ["main", "article", "div role=main"])
 def test_lists_of_links_in_a_marked_main_part_are_text(read, main, body, said):
