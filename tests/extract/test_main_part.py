@@ -300,3 +300,17 @@ def test_links_to_other_pages_beside_a_marked_text_are_left_out(read):
     page = f"<html><body><main><div><h1>Trees</h1><p>{PROSE}</p></div>{tags}</main></body></html>"
 
     assert "Of pears" not in read(page, mime="text/html", url=URL).text
+
+
+@pytest.mark.parametrize(("heading", "is_said"), [("Trees", True), ("The orchard", False)])
+def test_the_heading_of_a_page_is_read_where_it_stands_beside_the_posts(read, heading, is_said):
+    posts = "".join(f"<article class=post id=p{n}><p>Post {n}.</p></article>" for n in range(30))
+    page = (
+        f"<html><head><title>Trees - The orchard</title></head><body><div><h1>{heading}</h1></div>"
+        f"<div>{posts}</div></body></html>"
+    )
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert text.startswith("# Trees\n\nPost 0.") is is_said
+    assert "Post 29." in text

@@ -1,7 +1,7 @@
 """Reading one HTML page: cut away what is not content, find the main part, write Markdown."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -188,6 +188,7 @@ def content(parsed: Parsed) -> Extracted:
         _drop_captions(page)
     cleaned = _clean(page)
     main = _main.find(page, fetched=parsed.url is not None, story=story)
+    main = [*_heading_apart(page, main, title), *main]
     _unwrap_own_links(main, parsed.url or "")
     text = "\n\n".join(_markdown(node, base) for node in main)
     warnings = hidden_warnings(cleaned.hidden)
@@ -196,6 +197,19 @@ def content(parsed: Parsed) -> Extracted:
             f"White text is in it that may be hidden ({cleaned.doubtful:,} characters)."
         )
     return Extracted(text, title=title, warnings=warnings)
+
+
+def _heading_apart(
+    page: LexborHTMLParser, main: Sequence[LexborNode], title: str | None
+) -> list[LexborNode]:
+    """The heading of the page, where it stands beside its main part: what the title begins with,
+    and no link, as a logo is."""
+    headings = [node for node in outermost(page.css("h1")) if not node.css_first("a[href]")]
+    said = clean_line(headings[0].text(separator=" ")) if len(headings) == 1 else ""
+    if not said or not (title or "").startswith(said):
+        return []
+    within = {one.mem_id for node in main for one in (node, *node.css("h1"))}
+    return [heading for heading in headings if heading.mem_id not in within]
 
 
 def read_chapter(data: bytes, *, besides: str = "") -> Whole:
