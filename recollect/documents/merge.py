@@ -4,6 +4,7 @@ All rules look at whole lines, without the white space at their ends, and withou
 two ends of a text; only "starts with" also holds in the middle of a line. The first that fits wins.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -15,7 +16,9 @@ from recollect.documents.stretch import LENGTH, lines
 
 TELLING = re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """A letter, digit or emoji: what a line must hold to identify a text; `---` and `}` do not."""
-ITEM = re.compile(r"\s*(\d{1,9})[.)]\s")
+ITEM = re.compile(r"\s*[(\uff08]?(\d{1,9})(?:[.)]\s|[\u3001\uff09\uff0e])")
+
+BYTE_ORDER_MARK = "\ufeff"
 
 
 class MergeRule(StrEnum):
@@ -64,7 +67,7 @@ def merge(old: str, new: str) -> Merged:
     if overlaps:
         kept = known.raw[: len(known.keys) - common]
         return Merged("\n".join(kept + sent.raw), MergeRule.JOINED)
-    return Merged(f"{old}\n{new}", MergeRule.EXTENDED)
+    return Merged(f"{old}\n{new.removeprefix(BYTE_ORDER_MARK)}", MergeRule.EXTENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class _Lines:
 
     @classmethod
     def of(cls, text: str) -> "_Lines":
-        raw = list(lines(text))
+        raw = list(lines(text.removeprefix(BYTE_ORDER_MARK)))
         keys = [line.rstrip() for line in raw]
         filled = [index for index, key in enumerate(keys) if key] or [len(keys)]
         return cls(raw[filled[0] :], keys[filled[0] : filled[-1] + 1])
@@ -91,15 +94,15 @@ def _edits(old: Sequence[str], new: Sequence[str]) -> bool:
     if holds_half(old, new):
         return True
     # A part that comes after a list goes on with its numbers; one that does not is the whole list.
-    is_list = 0 < _first_number(new) <= _first_number(old)
+    is_list = _first_number(new) <= _first_number(old) < math.inf
     old, new = _loosely(old, is_list), _loosely(new, is_list)
     if "".join(new).startswith("".join(old)):
         return True
     return (is_list or 2 * overlap(old, new) < len(old)) and holds_half(old, new)
 
 
-def _first_number(keys: Sequence[str]) -> int:
-    return next((int(item[1]) for key in keys if (item := ITEM.match(key, 0, LENGTH))), 0)
+def _first_number(keys: Sequence[str]) -> float:
+    return next((int(item[1]) for key in keys if (item := ITEM.match(key, 0, LENGTH))), math.inf)
 
 
 def _loosely(keys: Sequence[str], is_list: bool) -> list[str]:

@@ -35,32 +35,16 @@ _DOMINATES = 0.6
 _ENOUGH = 300
 """Characters of prose that have to stay when links or a discussion are dropped."""
 _MOST_LOST = 0.85
+_MOST_LOST_OF_MARKED = 0.5
 _LEVELS = 25
 _CORE_LEVELS = 3
 _LINKED = 0.5
 _BRIEF = 300
 
 _DISCUSSIONS = '[class*="comment" i], [id*="comment" i], [id*="disqus" i], #respond'
-_DISCUSSION = frozenset(
-    [
-        "article-comments",
-        "comment-area",
-        "comment-list",
-        "comment-respond",
-        "comment-section",
-        "comment-thread",
-        "commentlist",
-        "comments",
-        "comments-area",
-        "comments-container",
-        "comments-list",
-        "comments-section",
-        "comments-wrapper",
-        "disqus",
-        "disqus_thread",
-        "post-comments",
-        "respond",
-    ]
+_DISCUSSION = re.compile(
+    r"(?<!\S)(?:(?:article|post)-comments|comment-(?:area|list|respond|section|thread)|commentlist"
+    r"|comments(?:-(?:area|container|list|section|wrapper))?|disqus(?:_thread)?|respond)(?!\S)"
 )
 _COMMENT = re.compile("comment")
 _COMMENTED = 'article, time, div[class*="comment" i]'
@@ -76,8 +60,8 @@ _ADDITIONS = (
     "ads?|advert(?:isement)?|bottom-?nav|breadcrumbs?|copyright|doc-info|docnav|login|navfooter|"
     "navheader|newsletter|page-id|pager|"
     "pagination|popular|promos?|recommend(?:ed|ations?)|related|share|sharedaddy|sharing|sign-?up|"
-    "(?<!-)signature|skip|social|sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|"
-    "trending|widget"
+    "(?<!-)signature|(?<![-_])footer(?![-_])|(?:global|main|page|site)-footer|skip|social|"
+    "sub-?nav|subscribe|subscription|tags?|teasers?|toolbar|top-?nav|trending|widget"
 )
 # `Bl-tag` is a list of a manual page: its options and what they mean. LaTeXML has its numbers of
 # sections, theorems and formulas in an `ltx_tag`.
@@ -90,7 +74,11 @@ _LABELS = (
     "metadata|post-?meta|post-?metadata|posted|print|pub-?date|published|rating|source|timestamp|time|"
     "tools|updated|views"
 )
-_LABEL = re.compile(rf"(?<![a-z])(?:{_LABELS})(?![a-z])")
+# Of what an author sets apart these words say the kind.
+_NOTICES = "admonition|alert|callout|custom-block|hint|message|notice"
+_LABEL = re.compile(
+    rf"(?!.*(?<![a-z])(?:{_NOTICES})(?![a-z])).*(?<![a-z])(?:{_LABELS})(?![a-z])", re.DOTALL
+)
 _FEW = 4
 """A page about one thing has up to this many of one label; a page that lists things has more."""
 _POINTABLE = "p, h2, h3, h4, h5, h6, li, strong, span, div, b"
@@ -164,7 +152,7 @@ def find(page: LexborHTMLParser, *, fetched: bool, story: str | None) -> list[Le
     for node in found:
         _drop_furniture(node, labels=story is not None)
         if fetched:
-            _drop_links_around(node)
+            _drop_links_around(node, is_marked=story is None and node.tag != "body")
             _drop_pointers(node)
             if story is not None:
                 _drop_asides(node, story)
@@ -188,9 +176,7 @@ def remove(nodes: Iterable[LexborNode]) -> int:
 
 def length(node: LexborNode | None) -> int:
     """Characters of text."""
-    if node is None:
-        return 0
-    return len(" ".join(node.text().split()))
+    return len(" ".join(node.text().split())) if node is not None else 0
 
 
 def _linked(node: LexborNode) -> int:
@@ -211,7 +197,7 @@ def _drop_discussion(body: LexborNode) -> None:
             node
             for node in body.css(_DISCUSSIONS)
             if node.tag not in ("body", "main")
-            and not _DISCUSSION.isdisjoint(_names(node).lower().split())
+            and _DISCUSSION.search(_names(node).lower())
             and node.mem_id not in headed
         )
         if talk.css_first(_BELOW) is None
@@ -254,9 +240,7 @@ def _contained(body: LexborNode, *, levels: int) -> list[LexborNode]:
         longest = max(range(len(nodes)), key=shares.__getitem__)
         if len(nodes) == 1 or shares[longest] * 2 > sum(shares):
             parts = _alike(nodes, shares, nodes[longest], levels)
-            if len(parts) > 1:
-                return parts
-            return _narrowed(nodes[longest], shares[longest], levels)
+            return parts if len(parts) > 1 else _narrowed(nodes[longest], shares[longest], levels)
         return nodes
     return []
 
@@ -446,11 +430,17 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
     named = [(part, _HUMP.sub("-", _names(part)).lower()) for part in container.css(_NAMEABLE)]
     often = Counter(name for _, name in named)
     holding, headed = holders(container.css(_STRUCTURE)), holders(container.css(_BELOW))
+    coded = holders(container.css("pre"))
     for part, name in named:
         is_addition = (
             _ADDITION.search(name) is not None
             and not (part.mem_id in headed and _is_of_manual(part, _ADDITION))
-        ) or (labels and _LABEL.search(name) is not None and often[name] <= _FEW)
+        ) or (
+            labels
+            and _LABEL.match(name) is not None
+            and often[name] <= _FEW
+            and part.mem_id not in coded
+        )
         if not (is_addition or _LINK_LIST.search(name)) or part.mem_id in holding:
             continue
         if part.tag == "span" and _is_in_sentence(part):
@@ -464,15 +454,17 @@ def _drop_furniture(container: LexborNode, *, labels: bool) -> None:
         is_brief = is_addition and size < _BRIEF
         if size * 2.5 <= whole and (is_brief or _linked(part) >= _LINKED * size):
             dropped.append(part)
-    if not dropped:
-        return
     lost = sum(map(_prose, outermost(dropped)))
-    if whole - _linked(container) - lost >= _ENOUGH:
+    if dropped and whole - _linked(container) - lost >= _ENOUGH:
         remove(dropped)
 
 
-def _drop_links_around(container: LexborNode) -> None:
-    """Blocks that are mostly links, beside the way down to where most of the prose stands."""
+def _drop_links_around(container: LexborNode, *, is_marked: bool) -> None:
+    """Blocks that are mostly links, beside the way down to where most of the prose stands.
+
+    Fewer of them in a main part that its authors mark, but for stories: manuals list chapters and
+    functions there, and some parts are mostly links.
+    """
     node, whole = container, length(container)
     dropped: list[LexborNode] = []
     for _ in range(_LEVELS):
@@ -483,8 +475,10 @@ def _drop_links_around(container: LexborNode) -> None:
         prose = sum(share for _, _, share in parts)
         heart, _, most = max(parts, key=lambda part: part[2], default=(node, 0, 0))
         # Where the prose itself stands, lists of links may belong to it.
-        if not prose or most < _DOMINATES * prose:
+        is_paragraph = heart.tag not in _BOXES or [part.tag for part in heart.iter()] == ["p"]
+        if not prose or most < _DOMINATES * prose or (is_marked and is_paragraph):
             break
+        kind = _kind_of_section(heart) if is_marked else None
         dropped += [
             part
             for part, size, share in parts
@@ -492,11 +486,20 @@ def _drop_links_around(container: LexborNode) -> None:
             and size
             and share <= (1 - (_ALL_LINKED if part.tag in _SENTENCES else _LINKED)) * size
             and part.tag not in _HEADINGS
+            and not (is_marked and part.tag == "table" and part.css_first("th") is not None)
+            and not (kind is not None and _kind_of_section(part) == kind)
         ]
         node = heart
     lost = sum(map(length, dropped))
-    if lost <= _MOST_LOST * whole and _prose(container) >= _ENOUGH:
+    most_lost = _MOST_LOST_OF_MARKED if is_marked else _MOST_LOST
+    if lost <= most_lost * whole and _prose(container) >= _ENOUGH:
         remove(dropped)
+
+
+def _kind_of_section(node: LexborNode) -> str | None:
+    classes = _NUMBER.sub("", node.attributes.get("class") or "")
+    is_section = (classes or node.tag == "section") and node.css_first(_BELOW) is not None
+    return f"{node.tag} {classes}" if is_section else None
 
 
 def _is_in_sentence(part: LexborNode) -> bool:
@@ -592,9 +595,5 @@ def _is_own(link: LexborNode, host: str) -> bool:
     match = _HOST.match(address)
     if match is None:
         return not address.startswith(("mailto:", "tel:"))
-    return match[1].lower().endswith(_site(host))
-
-
-def _site(host: str) -> str:
-    """The last two labels: subdomains of a publisher are one site."""
-    return ".".join(host.lower().split(".")[-2:])
+    # The last two labels: subdomains of a publisher are one site.
+    return match[1].lower().endswith(".".join(host.lower().split(".")[-2:]))

@@ -17,13 +17,16 @@ LINES = st.lists(
     ),
     max_size=12,
 )
-TEXTS = st.one_of(st.text(), LINES.map("\n".join))
+TEXTS = st.one_of(
+    st.text(), st.builds(str.__add__, st.sampled_from(["", "\ufeff"]), LINES.map("\n".join))
+)
 
 CHAT = "user: hello\nassistant: hi\nuser: what is RAG?\nassistant: retrieval first"
 
 
 def lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.split("\n") if line.strip()]
+    said = text.removeprefix("\ufeff")
+    return [line.rstrip() for line in said.split("\n") if line.strip()]
 
 
 @settings(deadline=None)
@@ -37,7 +40,7 @@ def test_the_same_again_changes_nothing(text: str):
 def test_the_whole_text_with_more_replaces_the_old(old: str, more: str):
     merged = merge(old, old + more)
 
-    assert merged.text == (old + more if more.strip() else old)
+    assert merged.text == (old if lines(old + more) == lines(old) else old + more)
 
 
 @settings(deadline=None)
@@ -175,6 +178,37 @@ def longest_common(old: list[str], new: list[str]) -> int:
             MergeRule.EDITED,
             id="an item in front of a numbered list",
         ),
+        pytest.param(
+            "0. milk\n1. bread\n2. tea",
+            "0. eggs\n1. milk\n2. bread\n3. tea",
+            "0. eggs\n1. milk\n2. bread\n3. tea",
+            MergeRule.EDITED,
+            id="a list that counts from nought",
+        ),
+        pytest.param(
+            "1、牛奶\n2、面包\n3、茶",
+            "1、鸡蛋\n2、牛奶\n3、面包\n4、茶",
+            "1、鸡蛋\n2、牛奶\n3、面包\n4、茶",
+            MergeRule.EDITED,
+            id="a list with commas of Chinese",
+        ),
+        pytest.param(
+            "(1) milk\n(2) bread\n(3) tea",
+            "(1) eggs\n(2) milk\n(3) bread\n(4) tea",
+            "(1) eggs\n(2) milk\n(3) bread\n(4) tea",
+            MergeRule.EDITED,
+            id="a list in brackets",
+        ),
+        pytest.param(
+            "1) milk\n2) bread",
+            "\ufeff1) eggs\n2) milk\n3) bread",
+            "\ufeff1) eggs\n2) milk\n3) bread",
+            MergeRule.EDITED,
+            id="a mark of the order of bytes before a list",
+        ),
+        pytest.param("a", "\ufeffa\nb", "\ufeffa\nb", MergeRule.APPENDED, id="and before a line"),
+        pytest.param("a", "\ufeffa", "a", MergeRule.UNCHANGED, id="and that is all"),
+        pytest.param("a", "\ufeffb", "a\nb", MergeRule.EXTENDED, id="nor is it one in a text"),
         pytest.param(
             "# Todo\n\n 7) milk\n 8) bread",
             "# To do\n\n 7) eggs\n 8) milk\n 9) bread",

@@ -57,6 +57,8 @@ def test_a_section_whose_id_sounds_like_furniture_is_text(read, part, is_marked)
         f"<section class=newsletter id=newsletter><h3>Letters</h3>{OTHER}</section>",
         f"<div id=newsletter><h3>Letters</h3>{OTHER}</div>",
         f"<div class=signature>{OTHER}</div>",
+        f"<div id=footer><p>{OTHER}</p><p>All rights reserved.</p></div>",
+        f"<div class=site-footer><p>{OTHER}</p></div>",
     ],
 )
 def test_what_asks_for_something_and_what_readers_say_is_left_out(read, part):
@@ -188,3 +190,127 @@ def test_one_article_is_read_without_the_teasers_beside_it(read):
 
     assert "Sentence 39" in text
     assert "bees" not in text
+
+
+def test_a_section_about_footers_and_the_foot_of_a_card_are_text(read):
+    parts = "<section id=footer><h2>The footer</h2><p>Apples.</p></section>"
+    parts += "<div class=card><p>Pears.</p><div class=card-footer>Ripe in May.</div></div>"
+
+    text = read(_page(parts), mime="text/html", url=URL).text
+
+    assert "Apples." in text
+    assert "Ripe in May." in text
+
+
+@pytest.mark.parametrize(
+    "widget",
+    [
+        "<div id=cookie-law-info-bar><span><div class=cli-bar-message>{}</div></span></div>"
+        "<div class=cli-modal id=cliSettingsPopup><div class=cli-modal-content><h4>Overview</h4>"
+        "<div class=cli-privacy-content><div class=cli-privacy-content-text>{}</div></div></div>"
+        "</div>",
+        "<div class=cky-modal><p class=cky-title>Customise</p><div>{}</div></div>",
+        "<div id=didomi-host><div id=didomi-notice><p>{}</p><button>Agree</button></div></div>",
+        "<div class=fc-consent-root><h1>Welcome</h1><p>{}</p><button>Consent</button></div>",
+        "<div id=iubenda-cs-banner><div id=iubenda-cs-title>Notice</div><p>{}</p></div>",
+        "<div id=klaro><div class=klaro><p>{}</p><button>Fine</button></div></div>",
+        "<div id=axeptio_overlay><template shadowrootmode=open><h2>Hello</h2>{}</template></div>",
+        "<div id=sp_message_container_12><div class=message><p>{}</p></div></div>",
+    ],
+    ids=[
+        "WebToffee",
+        "CookieYes",
+        "Didomi",
+        "Google",
+        "iubenda",
+        "Klaro",
+        "Axeptio",
+        "Sourcepoint",
+    ],
+)
+def test_widgets_that_ask_for_consent_are_left_out(read, widget):
+    asked = f"{OTHER} We ask you to agree, as the law of many countries has it. " * 4
+    page = f"<html><body>{widget.replace('{}', asked)}<h1>Trees</h1><p>One sentence.</p></body>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert OTHER not in text
+    assert "One sentence." in text
+
+
+def test_a_page_about_cookies_is_read_without_the_bar_that_asks(read):
+    bar = f"<div class=cookie-bar><p>{OTHER}</p><button>Yes</button></div>"
+    said = (
+        "<div class=cookie-info><p>Small files.</p></div><div class=cookie-table><table><tr>"
+        "<td>_id</td><td>Counts visits.</td></tr></table></div><p class=consent>Say no.</p>"
+    )
+    page = f"<body>{bar}<div id=content><h1>Our cookies</h1><p>{PROSE}</p>{said}</div></body>"
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert OTHER not in text
+    assert all(words in text for words in ("Small files.", "Counts visits.", "Say no."))
+
+
+def test_what_a_manual_says_of_a_widget_that_asks_for_consent_is_text(read):
+    part = f"<section id=klaro><h2>Klaro</h2><p>{OTHER}</p></section>"
+
+    assert OTHER in read(_page(part), mime="text/html", url=URL).text
+
+
+CHAPTERS = "".join(f"<li><a href=c{number}.html>Of kind {number}</a></li>" for number in range(9))
+MANY = "".join(f"<li><a href=/t{number}>All of kind {number}</a></li>" for number in range(300))
+FUNCTIONS = "".join(
+    f"<tr><td><a href=#{name}>graft_{name}</a></td><td>int</td></tr>" for name in "abc"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (f"<p>{PROSE}</p><h2>Chapters</h2><ul>{CHAPTERS}</ul>", "Of kind 8"),
+        (
+            f"<div class=paragraph><p>{PROSE}</p></div><div class=ulist><ul>{CHAPTERS}</ul></div>",
+            "Of kind 8",
+        ),
+        (f"<div>{PROSE}</div><div class=list><ul>{MANY}</ul></div>", "All of kind 299"),
+        (f"<div>{PROSE}</div><table><tr><th>Name<th>Type</tr>{FUNCTIONS}</table>", "graft_c"),
+        (
+            f"<div class=part1><h2>Functions</h2><ul>{CHAPTERS}</ul></div>"
+            f"<div class=part2><h2>Details</h2><p>{PROSE}</p></div>",
+            "Of kind 8",
+        ),
+        (
+            f"<section><h2>See also</h2><ul>{CHAPTERS}</ul></section>"
+            f"<section><h2>Details</h2><p>{PROSE}</p></section>",
+            "Of kind 8",
+        ),
+    ],
+    ids=["chapters", "Asciidoctor", "mostly links", "table", "parts", "sections"],
+)
+@pytest.mark.parametrize("main", ["main", "article", "div role=main"])
+def test_lists_of_links_in_a_marked_main_part_are_text(read, main, body, said):
+    page = f"<html><body><{main}><h1>Trees</h1>{body}</{main.split()[0]}></body></html>"
+
+    assert said in read(page, mime="text/html", url=URL).text
+
+
+def test_links_to_other_pages_beside_a_marked_text_are_left_out(read):
+    tags = "<div><a href=/tag/a>Of apples</a> <a href=/tag/b>Of pears</a></div>"
+    page = f"<html><body><main><div><h1>Trees</h1><p>{PROSE}</p></div>{tags}</main></body></html>"
+
+    assert "Of pears" not in read(page, mime="text/html", url=URL).text
+
+
+@pytest.mark.parametrize(("heading", "is_said"), [("Trees", True), ("The orchard", False)])
+def test_the_heading_of_a_page_is_read_where_it_stands_beside_the_posts(read, heading, is_said):
+    posts = "".join(f"<article class=post id=p{n}><p>Post {n}.</p></article>" for n in range(30))
+    page = (
+        f"<html><head><title>Trees - The orchard</title></head><body><div><h1>{heading}</h1></div>"
+        f"<div>{posts}</div></body></html>"
+    )
+
+    text = read(page, mime="text/html", url=URL).text
+
+    assert text.startswith("# Trees\n\nPost 0.") is is_said
+    assert "Post 29." in text

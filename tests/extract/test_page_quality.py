@@ -743,6 +743,40 @@ def test_code_beside_numbers_of_its_lines_is_a_code_block(text):
     assert found == "# Code\n\n```python\ndef eat():\n    pass\n```"
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        "<div class=highlight><pre class=chroma><code class=language-python><span class=line>"
+        "<span class=ln>1</span><span class=cl>def eat():\n</span></span><span class=line>"
+        "<span class=ln>2</span><span class=cl>    pass</span></span></code></pre></div>",
+        "<div class=chroma><table class=lntable><tr><td class=lntd><pre class=chroma><code>"
+        "<span class=lnt>1\n</span><span class=lnt>2\n</span></code></pre></td><td class=lntd>"
+        "<pre class=chroma><code class=language-python>def eat():\n    pass</code></pre></td></tr>"
+        "</table></div>",
+        "<table class=CodeRay><tr><td class=line-numbers><pre>1\n2</pre></td><td class=code>"
+        "<pre><code class=language-python>def eat():\n    pass</code></pre></td></tr></table>",
+        "<div class='language-python line-numbers-mode'><pre class=language-python><code>def eat():"
+        "\n    pass</code></pre><div class=line-numbers-wrapper><span>1</span><br><span>2</span>"
+        "</div></div>",
+        "<div class='language-python vp-adaptive-theme'><button title='Copy Code'></button>"
+        "<span class=lang>python</span><pre class=shiki><code>def eat():\n    pass</code></pre>"
+        "</div>",
+    ],
+    ids=["Chroma", "Chroma's table", "CodeRay", "VuePress", "VitePress"],
+)
+def test_numbers_of_lines_and_the_name_of_a_language_are_no_code(text, block):
+    found = text(f"<main><h1>Code</h1>{block}</main>")
+
+    assert found == "# Code\n\n```python\ndef eat():\n    pass\n```"
+
+
+def test_a_link_that_nobody_sees_leaves_no_sign_at_a_heading(text):
+    skip = "<a class=VPSkipLink href='#content'>Skip to content</a>"
+    link = "<a class=header-anchor href='#trees' aria-label='Permalink'>&#8203;</a>"
+
+    assert text(f"{skip}<main><h1>Trees {link}</h1><p>Apples.</main>") == "# Trees\n\nApples."
+
+
 def test_a_table_with_code_in_it_stays_a_table(text):
     found = text("<main><table><tr><td>name</td><td><pre>x = 1</pre></td></tr></table></main>")
 

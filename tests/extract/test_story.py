@@ -130,6 +130,7 @@ HOSTILE = {
         f"<main>{MAIN}" + "<ul><li>" * (DEEP // 2) + "<a href=x>x</a>" * n
     ),
     "pictures in a link": lambda n: f"<main>{MAIN}<a href=x>" + "<img src=a alt='a b'>" * n,
+    "code in a table": lambda n: "<table>" + "<tr><td><pre>x</pre>" * (4 * n),
     "spans in each other": lambda n: (
         f"<main>{MAIN}" + "<span>" * DEEP + "Read more <a href=x>x</a>" * n
     ),
@@ -165,3 +166,17 @@ def test_odd_pages_keep_what_they_say(page, kept):
 
     assert kept in found
     assert "Some words" not in found
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<div class='alert alert-info'><p>Mind the frost.</p></div>",
+        "<p class=notice--info>Mind the frost.</p>",
+        "<div class='hint style-info'><p>Mind the frost.</p></div>",
+        "<div class=sourceCode id=cb1><pre><code>Mind the frost.</code></pre></div>",
+        "<div class='highlight print'><pre><code>Mind the frost.</code></pre></div>",
+    ],
+)
+def test_notices_and_code_are_no_labels_of_a_story(part):
+    assert "Mind the frost." in text(f"<article><h1>Apples</h1>{MAIN}{part}</article>")

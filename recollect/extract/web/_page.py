@@ -1,7 +1,7 @@
 """Reading one HTML page: cut away what is not content, find the main part, write Markdown."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -26,6 +26,9 @@ _NOT_CONTENT = (
     "a.headerlink, a.anchor, a.anchor-link, a.hash-link, .mw-editsection, .clipboard-copy, "
     # Numbers of lines, in a column or ahead of each.
     "td.linenos, td.gutter, td.lineno, td.blob-num, span.linenos, span.lineno, .line-numbers-rows, "
+    "td.line-numbers, .line-numbers-wrapper, .chroma .ln, .chroma .lnt, .crayon-nums, "
+    # The language that VitePress writes ahead of code, and its links that skip to the text.
+    'div[class*="language-"] > span.lang, a[href^="#"][class*="skip" i], '
     # The source that pdoc folds up below what it says in prose.
     "div.pdoc-code.codehilite, "
     # The number of a note of LaTeXML, a third time.
@@ -57,6 +60,19 @@ _CONSENT = (
     '[id*="cookie" i], [class*="cookie" i], [id*="consent" i], [class*="consent" i], '
     '[id*="gdpr" i], [class*="gdpr" i]'
 )
+# What the widgets that ask for consent write, most often with a heading of their own.
+_WIDGETS = (
+    ".cc-window.cc-banner, .cc-window.cc-floating, .cky-consent-container, .cky-modal, "
+    ".cmplz-cookiebanner, .cookiefirst-root, .eu-cookie-compliance-banner, .fc-consent-root, "
+    ".govuk-cookie-banner, .osano-cm-window, .rcb-banner, .sqs-cookie-banner-v2, "
+    "#axeptio_overlay, #BorlabsCookieBox, #BorlabsCookieWidget, #cc-main > .cm-wrapper, "
+    "#ccc-notify, #cliSettingsPopup, #cmpbox, #cmpwrapper, #cookie-law-info-bar, "
+    "#cookieChoiceInfo, #cookiescript_injected, #CybotCookiebotDialog, #didomi-host, "
+    "#hs-eu-cookie-confirmation, #iubenda-cs-banner, #klaro > .klaro, #moove_gdpr_cookie_info_bar, "
+    "#moove_gdpr_cookie_modal, #onetrust-consent-sdk, #qc-cmp2-container, #shopify-pc__banner, "
+    "#tarteaucitronRoot, #termly-code-snippet-support, #truste-consent-track, #uc-cmp-container, "
+    '#usercentrics-cmp-ui, #usercentrics-root, [id^="sp_message_container_"]'
+)
 # But for what a shop or a blog says of things in its categories.
 _CONSENT_NAME = re.compile(
     r"(?<!\S)(?!\S*(?:category|cat|tag)[-_])\S*(?:cookie|consent|gdpr)", re.I
@@ -70,6 +86,7 @@ _CONSENT_CONTROL = (
     "button, input, [role=button], [class*=btn i], [class*=button i], [class*=accept i], "
     "[class*=close i]"
 )
+_CONSENT_TOPIC = re.compile("cookie|consent|gdpr", re.I)
 _CONSENT_LENGTH = 1_500
 _CONSENT_NODES = 700
 _STRUCTURE = "main, article, h1, [role=main]"
@@ -88,8 +105,9 @@ _BREAK_AHEAD = re.compile(rf"(?<=[^>\s])[ \t\r]*+\n\s*+(?=</?{_INLINE}[\s>])")
 _BREAK_BETWEEN = re.compile(rf"(</{_INLINE}>)\s++(?=<{_INLINE}[\s>])")
 _WORD = re.compile(r"\w")
 # By which one links to a heading, or goes back from a note.
-_LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗][\\s\u200b\ufe0e\ufe0f]*")
+_LINK_SIGN = re.compile("\\s*[#¶§^↑⇑⤴↩↵⏎⮌🔗\u200b][\\s\u200b\ufe0e\ufe0f]*")
 _FRAME = frozenset({"div", "td", "tr", "tbody", "table"})
+_FRAME_LEVELS = 12
 _CODE_LANGUAGE = re.compile(
     r"(?:^|\s)(?:highlight-source-|language-|lang-|highlight-|brush:\s*)(?!default\b)([a-z0-9+#]+)",
     re.IGNORECASE,
@@ -170,6 +188,7 @@ def content(parsed: Parsed) -> Extracted:
         _drop_captions(page)
     cleaned = _clean(page)
     main = _main.find(page, fetched=parsed.url is not None, story=story)
+    main = [*_heading_apart(page, main, title), *main]
     _unwrap_own_links(main, parsed.url or "")
     text = "\n\n".join(_markdown(node, base) for node in main)
     warnings = hidden_warnings(cleaned.hidden)
@@ -178,6 +197,19 @@ def content(parsed: Parsed) -> Extracted:
             f"White text is in it that may be hidden ({cleaned.doubtful:,} characters)."
         )
     return Extracted(text, title=title, warnings=warnings)
+
+
+def _heading_apart(
+    page: LexborHTMLParser, main: Sequence[LexborNode], title: str | None
+) -> list[LexborNode]:
+    """The heading of the page, where it stands beside its main part: what the title begins with,
+    and no link, as a logo is."""
+    headings = [node for node in outermost(page.css("h1")) if not node.css_first("a[href]")]
+    said = clean_line(headings[0].text(separator=" ")) if len(headings) == 1 else ""
+    if not said or not (title or "").startswith(said):
+        return []
+    within = {one.mem_id for node in main for one in (node, *node.css("h1"))}
+    return [heading for heading in headings if heading.mem_id not in within]
 
 
 def read_chapter(data: bytes, *, besides: str = "") -> Whole:
@@ -267,8 +299,10 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     _drop_styles(page)
     holding = holders(page.css(_STRUCTURE))
     text = {node.mem_id: True for node in page.css(f"main, article, [role=main], {_HEADED}")}
+    remove(node for node in page.css(_WIDGETS) if not node.css_matches("main, article"))
+    is_topic = any(_CONSENT_TOPIC.search(node.text()) for node in page.css("title, h1"))
     bars = (node for node in page.css(_CONSENT) if node.mem_id not in holding)
-    remove(node for node in bars if _is_consent_bar(node, text))
+    remove(node for node in bars if _is_consent_bar(node, text, is_topic=is_topic))
     for form in page.css("form"):
         # Some frameworks wrap the whole page in one form.
         if form.css_first(_STRUCTURE) or length(form) * 2 > whole:
@@ -292,9 +326,10 @@ def _clean(page: LexborHTMLParser) -> _Cleaned:
     for link in page.css("a[title]"):  # what other pages say of themselves
         del link.attrs["title"]
     _describe_images(page)
+    lengths: dict[int, int] = {}
     for block in page.css("pre"):
         _name_language(block)
-        _unframe(block)
+        _unframe(block, lengths)
     return _Cleaned(hidden, found.doubtful)
 
 
@@ -374,11 +409,11 @@ def _drop_styles(page: LexborHTMLParser) -> None:
             del node.attrs[name]
 
 
-def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
+def _is_consent_bar(node: LexborNode, text: dict[int, bool], *, is_topic: bool) -> bool:
     """One asks for something, or is named for it; what a manual says of cookies has its id from a
     heading, or a term.
 
-    `text`: which nodes are, or stand in, the text of the page.
+    `text`: which nodes are, or stand in, the text of the page; `is_topic`: it is about cookies.
     """
     classes, id = node.attributes.get("class") or "", node.attributes.get("id") or ""
     names = f"{classes} {id}".lower()
@@ -397,7 +432,7 @@ def _is_consent_bar(node: LexborNode, text: dict[int, bool]) -> bool:
         return not (is_headed and _stands_in(node, text))
     is_section = node.tag == "section" or "section" in classes.lower().split()
     asks = is_bar and not is_section if is_headed else is_named
-    return asks and not _stands_in(node, text)
+    return asks and not is_topic and not _stands_in(node, text)
 
 
 def _stands_in(node: LexborNode, known: dict[int, bool]) -> bool:
@@ -423,14 +458,19 @@ def _name_language(block: LexborNode) -> None:
             return
 
 
-def _unframe(block: LexborNode) -> None:
-    """Take a code block out of the table that showed it beside the numbers of its lines."""
+def _unframe(block: LexborNode, lengths: dict[int, int]) -> None:
+    """Take a code block out of the table that showed it beside the numbers of its lines.
+
+    `lengths`: of tables that were looked at, since one may hold many blocks.
+    """
     around: list[LexborNode] = []
     parent = block.parent
-    while parent is not None and parent.tag in _FRAME:
+    while parent is not None and parent.tag in _FRAME and len(around) < _FRAME_LEVELS:
         around.append(parent)
         if parent.tag == "table":
-            if length(parent) == length(block):
+            if parent.mem_id not in lengths:
+                lengths[parent.mem_id] = length(parent)
+            if lengths[parent.mem_id] == length(block):
                 for frame in around:
                     frame.unwrap()
             return
