@@ -11,6 +11,10 @@ LARGEST_LINE = 1_000_000
 """Bytes of one event."""
 REFUSED, BAD_ANSWER = "model_refused", "bad_answer"
 THOUGHT, THOUGHT_END = "<think>", "</think>"
+CUT_OFF = ("length", "model_length", "error")
+"""reasons for an end that is none; the second is Mistral's"""
+_UNENDED = (None, "", "null")
+"""reasons for an end in what is not the last: Ollama, SGLang and KoboldCpp have sent them"""
 
 
 def tells_of_error(body: Any) -> bool:
@@ -90,10 +94,10 @@ class CompletionPieces:
         try:
             body: Any = json.loads(document)
             check_for_error(body)
-            choices = body["choices"]
-            if not choices and part == "delta":  # the event that tells the usage
+            # An event that tells the usage has none; Vertex and Bedrock leave out the field.
+            if part == "delta" and not body.get("choices"):
                 return ""
-            choice = choices[0]
+            choice = body["choices"][0]
             ended: Any = choice.get("finish_reason")
             told: Any = choice.get(part) or {}
             said = spoken(told.get("content"))
@@ -105,9 +109,9 @@ class CompletionPieces:
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)
-        if ended in ("length", "error"):
+        if ended in CUT_OFF:
             raise Permanent("the model's answer was cut off", code="cut_off")
-        self.has_ended = self.has_ended or ended is not None
+        self.has_ended = self.has_ended or ended not in _UNENDED
         return said
 
     def _spoken(self, piece: str) -> str:

@@ -22,6 +22,7 @@ from recollect.errors import Permanent, RecollectError, SetupError, Transient, U
 from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.completion_stream import (
+    CUT_OFF,
     THOUGHT,
     THOUGHT_END,
     CompletionPieces,
@@ -448,7 +449,7 @@ class Llm:
             ) from None
         if refusal or ended == "content_filter":
             raise Permanent("the model refused to answer", code=REFUSED)
-        if ended in ("length", "error"):
+        if ended in CUT_OFF:
             raise Permanent("the model's answer was cut off", code=BAD_ANSWER)
         return said if len(said) <= LARGEST_ANSWER else ""
 

@@ -212,6 +212,7 @@ def test_broken_json_is_asked_for_once_more(
         (Says(None, refusal="I'd rather not."), "model_refused"),
         (Says("", finish="content_filter"), "model_refused"),
         (Says('{"colour": "bl', finish="length"), "bad_answer"),
+        (Says('{"colour": "blue", "certain": true}', finish="model_length"), "bad_answer"),
     ],
 )
 def test_a_question_without_an_answer_ends_without_further_tries(
