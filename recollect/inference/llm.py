@@ -345,11 +345,10 @@ class Llm:
         for at in range(1, len(forms)):
             if answer.status not in (400, 422):
                 break
-            other = self._send(question, forms[at])
-            if 200 <= other.status < 300:
+            answer = self._send(question, forms[at])
+            if 200 <= answer.status < 300 and not self._knows(forms[at - 1], question):
                 self._forms = forms[at:]
                 _log.info("the endpoint knows less", model=self._model, form=forms[at])
-                answer = other
         if not 200 <= answer.status < 300:
             raise self._judged(question, answer)
         try:
@@ -364,6 +363,16 @@ class Llm:
         told = cast("dict[str, Any]", body)
         self._count(question, usage=told.get("usage"))
         return told
+
+    def _knows(self, form: Form, refused: Question[Any]) -> bool:
+        """Whether it was that question which the endpoint did not like, and not the form."""
+        if refused.is_harmless:
+            return False
+        harmless = replace(_HARMLESS, purpose=refused.purpose, hurried=refused.hurried)
+        try:
+            return self._send(harmless, form).status not in (400, 422)
+        except (Transient, Permanent):
+            return True
 
     def _send(self, question: Question[Any], form: Form) -> EndpointAnswer:
         schema = question.answer.model_json_schema()

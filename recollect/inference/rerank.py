@@ -299,8 +299,10 @@ class EndpointReranker:
             if answer.status not in (400, 422):
                 break
             other = self._asked(forms[at](asked, given))
+            if other.status not in (400, 422):
+                answer = other
             if 200 <= other.status < 300:
-                self._forms, answer = forms[at:], other
+                self._forms = forms[at:]
         if not 200 <= answer.status < 300:
             raise _judged(answer)
         try:

@@ -89,7 +89,8 @@ def test_an_endpoint_without_schemas_is_asked_for_json_from_then_on(
     llm.ask(question())
     llm.ask(question("the sea"))
 
-    assert [asked.schema is not None for asked in model.asked] == [True, False, False]
+    # The third is harmless: was it the question, or the form?
+    assert [asked.schema is not None for asked in model.asked] == [True, False, True, False]
     assert json.dumps(Colour.model_json_schema()) in model.asked[-1].system
     assert model.faults == []
 
@@ -147,9 +148,37 @@ def test_an_endpoint_that_knows_no_form_of_answer_is_asked_in_words_from_then_on
     llm.ask(question("the sea"))
 
     forms = [asked.body.get("response_format", {"type": None})["type"] for asked in model.asked]
-    assert forms == ["json_schema", "json_object", None, None]
+    assert forms == ["json_schema", "json_object", None, "json_object", None]
     assert json.dumps(Colour.model_json_schema()) in model.asked[-1].system
     assert model.faults == []
+
+
+def test_a_question_refused_in_passing_does_not_cost_the_schemas(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    """Groq answers 400, `json_validate_failed`, when what its model wrote does not fit."""
+    model.misbehave = [Status(400)]
+    llm = opened()
+
+    assert llm.ask(question()).colour == "blue"
+    llm.ask(question("the sea"))
+
+    assert model.asked[-1].schema == Colour.model_json_schema()
+
+
+@pytest.mark.parametrize("busy", [429, 503])
+def test_a_form_that_a_busy_endpoint_did_not_judge_is_tried_again(
+    model: Model, opened: Callable[..., Llm], busy: int
+) -> None:
+    model.knows_schemas = False
+    told = json.dumps({"error": {"message": "response_format"}})
+    model.misbehave = [Status(400, told), Status(busy)]
+    llm = opened()
+
+    assert llm.ask(question()).colour == "blue"
+    llm.ask(question("the sea"))
+
+    assert model.asked[-1].body["response_format"] == {"type": "json_object"}
 
 
 def test_an_endpoint_that_takes_a_form_and_does_not_look_at_it_is_told_in_words(
