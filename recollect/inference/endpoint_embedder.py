@@ -226,7 +226,7 @@ def _judge(error: Permanent) -> Unavailable | Permanent:
 
 def _may_be_too_long(text: str, error: Permanent | Transient) -> bool:
     down = isinstance(error, Unavailable) and error.code not in TOO_MUCH - SLOW
-    return len(text) >= 2 * SHORTEST_HALF and not down
+    return len(text.strip()) >= 2 * SHORTEST_HALF and not down
 
 
 def _parse(answer: Any, count: int) -> NDArray[np.float64]:

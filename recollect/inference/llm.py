@@ -365,12 +365,10 @@ class Llm:
         return told
 
     def _knows(self, form: Form, refused: Question[Any]) -> bool:
-        """Whether it was that question which the endpoint did not like, and not the form."""
-        if refused.is_harmless:
-            return False
-        harmless = replace(_HARMLESS, purpose=refused.purpose, hurried=refused.hurried)
+        """Whether it was the data that the endpoint did not like, or nothing that lasts, and not
+        the form, of which the schema is part."""
         try:
-            return self._send(harmless, form).status not in (400, 422)
+            return self._send(replace(refused, data={}), form).status not in (400, 422)
         except (Transient, Permanent):
             return True
 

@@ -992,6 +992,14 @@ def test_a_query_is_not_halved_when_its_time_is_over(
     assert_meanings(embedder.embed(["short"], query=True), ["short"])
 
 
+def test_a_blank_text_that_is_refused_is_not_taken_apart(service: Service):
+    """SiliconFlow refuses line ends without a word."""
+    service.refuse = "\n\n"
+
+    with pytest.raises(Permanent, match="input is too long"):
+        connected(service).embed(["\n" * 1_000])
+
+
 def test_an_endpoint_that_numbers_no_texts_gets_one_at_a_time(service: Service):
     service.spoil = lambda items: [{**item, "index": 0} for item in items]
 

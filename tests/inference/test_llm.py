@@ -25,6 +25,10 @@ class Colour(Reply):
     certain: bool
 
 
+class Skies(Reply):
+    skies: list[Colour]
+
+
 @pytest.fixture
 def model() -> Generator[Model]:
     with running(Model(answer=lambda asked: PLAIN)) as started:
@@ -164,6 +168,24 @@ def test_a_question_refused_in_passing_does_not_cost_the_schemas(
     llm.ask(question("the sea"))
 
     assert model.asked[-1].schema == Colour.model_json_schema()
+
+
+def test_an_endpoint_that_knows_but_simple_schemas_is_asked_for_json_from_then_on(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    """Gemini, and gateways to it, have refused `$defs`."""
+    model.answer = lambda asked: (
+        Status(400) if "$defs" in (asked.schema or {}) else {"skies": [PLAIN]}
+    )
+    asking = Question("skies", "Name the colours.", "the sky", Skies)
+    llm = opened()
+
+    llm.ask(asking)
+    before = len(model.asked)
+    llm.ask(asking)
+
+    assert len(model.asked) == before + 1
+    assert model.faults == []
 
 
 @pytest.mark.parametrize("busy", [429, 503])
