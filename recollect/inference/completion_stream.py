@@ -39,6 +39,11 @@ def spoken(content: Any) -> str:
     return "".join(one for one in said if isinstance(one, str))
 
 
+def is_filtered(ended: Any) -> bool:
+    """Of a reason for the end; Gemini adds its own: `content_filter: PROHIBITED_CONTENT`."""
+    return isinstance(ended, str) and ended.startswith("content_filter")
+
+
 class CompletionPieces:
     """Reads the bytes of one answer: server-sent events, or the one JSON document of an endpoint
     that does not stream."""
@@ -107,7 +112,7 @@ class CompletionPieces:
                 "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
                 code=BAD_ANSWER,
             ) from None
-        if refusal or ended == "content_filter":
+        if refusal or is_filtered(ended):
             raise Permanent("the model refused to answer", code=REFUSED)
         if ended in CUT_OFF:
             raise Permanent("the model's answer was cut off", code="cut_off")

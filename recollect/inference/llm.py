@@ -27,6 +27,7 @@ from recollect.inference.completion_stream import (
     THOUGHT_END,
     CompletionPieces,
     check_for_error,
+    is_filtered,
     spoken,
     tells_of_error,
 )
@@ -333,7 +334,7 @@ class Llm:
         if question.is_tried_once or error.code not in JUDGED:
             return
         try:
-            self._call(replace(_HARMLESS, purpose=question.purpose))
+            self._content(self._call(replace(_HARMLESS, purpose=question.purpose)))
         except (Transient, Permanent):
             return
         raise Permanent(f"{error}, and others are answered", code=REFUSED)
@@ -420,7 +421,7 @@ class Llm:
         # Wrong settings must not look like a question that the model does not like.
         if question.answer is not _Fine and not question.is_tried_once:
             try:
-                self._call(replace(_HARMLESS, purpose=question.purpose))
+                self._content(self._call(replace(_HARMLESS, purpose=question.purpose)))
             except Permanent as refused:
                 return Unavailable(
                     f"{refused}; check RECOLLECT_LLM_URL, RECOLLECT_LLM_KEY and"
@@ -445,8 +446,10 @@ class Llm:
         """What the model said; empty when it said nothing that could be read."""
         check_for_error(body)
         try:
+            if not body["choices"]:
+                raise Transient("the model's endpoint gave no answer", code="http_500")
             choice = body["choices"][0]
-            message = choice["message"]
+            message: Any = choice["message"] or {}
             refusal, said = message.get("refusal"), spoken(message.get("content"))
             ended = choice.get("finish_reason")
         except (KeyError, TypeError, IndexError, AttributeError):
@@ -454,7 +457,7 @@ class Llm:
                 "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
                 code=BAD_ANSWER,
             ) from None
-        if refusal or ended == "content_filter":
+        if refusal or is_filtered(ended):
             raise Permanent("the model refused to answer", code=REFUSED)
         if ended in CUT_OFF:
             raise Permanent("the model's answer was cut off", code=BAD_ANSWER)

@@ -278,7 +278,49 @@ def test_a_question_without_an_answer_ends_without_further_tries(
     assert len(model.asked) == 1
 
 
-@pytest.mark.parametrize("body", ["{}", "[]", '{"choices": []}', '{"choices": [{}]}', "<html>"])
+@pytest.mark.parametrize(
+    "choices", [[], None, [{"finish_reason": "content_filter", "message": None}]]
+)
+def test_an_answer_without_a_choice_is_a_matter_of_its_question(
+    model: Model, opened: Callable[..., Llm], choices: object
+) -> None:
+    """Gemini, and Azure, answer 200 so to what they filter; others do it in passing."""
+    nothing = Status(200, json.dumps({"id": "1", "choices": choices}))
+    model.answer = lambda asked: nothing if asked.data == "forbidden" else PLAIN
+    llm = opened()
+
+    with pytest.raises(Permanent) as refused:
+        llm.ask(question("forbidden"))
+
+    assert refused.value.code == "model_refused"
+    assert llm.ask(question()).colour == "blue"
+
+
+@pytest.mark.parametrize("message", ["null", '{"content": ""}'])
+def test_a_filter_that_is_named_with_its_reason_is_one(
+    model: Model, opened: Callable[..., Llm], message: str
+) -> None:
+    reason = "content_filter: PROHIBITED_CONTENT"
+    choice = f'{{"finish_reason": "{reason}", "message": {message}}}'
+    model.misbehave = [Status(200, f'{{"choices": [{choice}]}}')]
+
+    with pytest.raises(Permanent, match="refused to answer"):
+        opened().ask(question())
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("body", ['{"error": "Unexpected endpoint"}', '{"choices": []}'])
+def test_an_endpoint_that_never_answers_refuses_no_question(
+    model: Model, opened: Callable[..., Llm], body: str
+) -> None:
+    """LM Studio says 200 at a path that it does not know."""
+    model.misbehave = [Status(200, body)] * 9
+
+    with pytest.raises(Unavailable):
+        opened().ask(question())
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", '{"choices": [5]}', '{"choices": [{}]}', "<html>"])
 def test_what_is_no_chat_endpoint_is_named(
     model: Model, opened: Callable[..., Llm], body: str
 ) -> None:
