@@ -215,6 +215,16 @@ def test_a_form_that_a_busy_endpoint_did_not_judge_says_nothing_of_the_question(
     assert reranker.score(QUERY, [UNFIT, FIT]) == [0.0, 0.5]
 
 
+@pytest.mark.parametrize("status", [400, 413, 422, 500])
+def test_passages_that_are_too_long_for_the_model_are_judged_by_their_beginning(
+    judge: Judge, opened: Callable[..., EndpointReranker], status: int
+):
+    """llama.cpp answers 500 to more than its 512 tokens, vLLM 400."""
+    judge.window, judge.too_long = 600, status
+
+    assert opened().score(QUERY, [UNFIT, FIT + " and" * 400]) == [0.0, 0.5]
+
+
 def test_a_question_that_is_refused_changes_no_form(
     judge: Judge, opened: Callable[..., EndpointReranker]
 ):
