@@ -295,7 +295,12 @@ class Llm:
         if tells_of_error(body):
             said = self._endpoint.message(EndpointAnswer(200, {}, json.dumps(body).encode()))
             raise Unavailable(f"{said}; check RECOLLECT_LLM_URL", code="http_500")
-        self._content(body)
+        if not self._content(body).strip():
+            raise Unavailable(
+                "the model's answer is empty; what it said may be taken for its thoughts"
+                " (reasoning_content): check how its server is told to read them",
+                code=BAD_ANSWER,
+            )
 
     def close(self) -> None:
         self._endpoint.close()

@@ -549,3 +549,14 @@ def test_the_settings_open_it_or_name_what_is_missing() -> None:
     with pytest.raises(SetupError, match="RECOLLECT_LLM_KEY") as wrong:
         open_llm(LlmChoice(url="http://127.0.0.1/v1", model="m", key="line\nbreak"))
     assert "break" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("said", [None, "", " "])
+def test_a_model_that_says_nothing_is_told_by_the_check(
+    model: Model, opened: Callable[..., Llm], said: str | None
+) -> None:
+    """vLLM and Xinference, told of another model's marks, give the answer as a thought."""
+    model.misbehave = [Says(said)]
+
+    with pytest.raises(Unavailable, match="reasoning_content"):
+        opened().check()
