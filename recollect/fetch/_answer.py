@@ -74,12 +74,13 @@ def outcome(status: int, headers: Mapping[str, str], message: str) -> Transient 
 
 
 def retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """How long a Retry-After header asks us to wait (RFC 9110 10.2.3), `believable`."""
+    """How long a Retry-After header asks us to wait (RFC 9110 10.2.3), `believable`. Some servers
+    name parts of a second."""
     if value is None:
         return None
     value = value.strip()
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        wait = timedelta(seconds=int(value))
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+        wait = timedelta(seconds=float(value))
     else:
         try:
             date = parsedate_to_datetime(value)

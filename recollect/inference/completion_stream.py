@@ -11,6 +11,10 @@ LARGEST_LINE = 1_000_000
 """Bytes of one event."""
 REFUSED, BAD_ANSWER = "model_refused", "bad_answer"
 THOUGHT, THOUGHT_END = "<think>", "</think>"
+CUT_OFF = ("length", "model_length", "error")
+"""reasons for an end that is none; the second is Mistral's"""
+_UNENDED = (None, "", "null")
+"""reasons for an end in what is not the last: Ollama, SGLang and KoboldCpp have sent them"""
 
 
 def tells_of_error(body: Any) -> bool:
@@ -33,6 +37,11 @@ def spoken(content: Any) -> str:
     parts = cast("list[Any]", content) if isinstance(content, list) else []
     said = [part.get("text") for part in parts if part.get("type") == "text"]
     return "".join(one for one in said if isinstance(one, str))
+
+
+def is_filtered(ended: Any) -> bool:
+    """Of a reason for the end; Gemini adds its own: `content_filter: PROHIBITED_CONTENT`."""
+    return isinstance(ended, str) and ended.startswith("content_filter")
 
 
 class CompletionPieces:
@@ -90,10 +99,10 @@ class CompletionPieces:
         try:
             body: Any = json.loads(document)
             check_for_error(body)
-            choices = body["choices"]
-            if not choices and part == "delta":  # the event that tells the usage
+            # An event that tells the usage has none; Vertex and Bedrock leave out the field.
+            if part == "delta" and not body.get("choices"):
                 return ""
-            choice = choices[0]
+            choice = body["choices"][0]
             ended: Any = choice.get("finish_reason")
             told: Any = choice.get(part) or {}
             said = spoken(told.get("content"))
@@ -103,11 +112,11 @@ class CompletionPieces:
                 "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
                 code=BAD_ANSWER,
             ) from None
-        if refusal or ended == "content_filter":
+        if refusal or is_filtered(ended):
             raise Permanent("the model refused to answer", code=REFUSED)
-        if ended in ("length", "error"):
+        if ended in CUT_OFF:
             raise Permanent("the model's answer was cut off", code="cut_off")
-        self.has_ended = self.has_ended or ended is not None
+        self.has_ended = self.has_ended or ended not in _UNENDED
         return said
 
     def _spoken(self, piece: str) -> str:

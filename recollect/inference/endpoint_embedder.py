@@ -2,7 +2,9 @@
 
 import base64
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -33,6 +35,10 @@ HELD_OFF = "embedding_held_off"
 SHORTEST_HALF = 200
 """characters: a text that is refused alone may be too long for the model down to twice as many"""
 HARMLESS = "harmless "
+UNTOLD: Mapping[str, object] = {}
+TOLD: Mapping[str, object] = {"encoding_format": "float"}
+"""Voyage refuses `float`, others `base64`, and both can be read: untold, until a service that wants
+it told refuses even a harmless text. LiteLLM hands on a null, which vLLM and DeepInfra refuse."""
 INCOMPLETE = "embeddings: the answer has not one vector for each text"
 
 
@@ -56,6 +62,7 @@ class EndpointEmbedder:
         self._model = model
         self._asked = dimensions
         self._learned = dimensions
+        self._format = UNTOLD
         self._learning = Lock()
         self._turns = EmbeddingTurns(self._embed_batch, lanes=REQUESTS)
 
@@ -76,27 +83,33 @@ class EndpointEmbedder:
             return np.empty((0, self.dimensions), np.float32)
         if query:  # somebody waits for the answer
             with self._breaker.guard():
-                return self._embed_batch(texts, self._hurried)
+                return self._embed_batch(texts, time.monotonic() + HURRY)
         return self._turns.embed(texts)
 
     def stop(self) -> None:
         self._turns.stop()
 
-    def _embed_batch(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
+    def _embed_batch(self, texts: Sequence[str], until: float | None = None) -> Vectors:
+        """`until`, by the monotonic clock, is for a query: after it, nothing is taken apart."""
         # A text that the service does not like must not pause the queue for everybody, and wrong
         # settings must not fail each document: whether it takes a harmless text tells them apart.
+        told = self._format
         try:
-            return self._request(texts, endpoint)
+            return self._request(texts, until)
         except (Permanent, Transient) as error:
             # Some servers answer 500 to a text that is too long for them, or leave it out. One that
             # takes too long for many would take so each time; who searches does not wait again.
             down = isinstance(error, Unavailable)
-            if down and endpoint is not None and error.code not in TOO_MUCH - SLOW:
+            if down and until is not None and error.code not in TOO_MUCH - SLOW:
                 raise
             alone = len(texts) == 1
             # A limit of so much in a minute lets a short text pass when a long one has to wait.
             limited = alone and down and error.code == LIMITED
-            self._probe(endpoint, len(texts[0]) if limited else len(HARMLESS))
+            self._probe(until, len(texts[0]) if limited else len(HARMLESS))
+            if told is not self._format:
+                return self._embed_batch(texts, until)
+            if until is not None and time.monotonic() > until:
+                raise Transient(str(error), code="timeout") from error
             if alone and not _may_be_too_long(texts[0], error):
                 if isinstance(error, Permanent):
                     raise
@@ -104,41 +117,54 @@ class EndpointEmbedder:
                     raise HeldOff(str(error), code=HELD_OFF, after=error.after) from error
                 raise Transient(str(error), code=REFUSED, after=error.after) from error
         if alone:
-            return self._embed_long(texts[0], endpoint)
+            return self._embed_long(texts[0], until, once_more=down)
         middle = len(texts) // 2  # services differ in how much they take in one request
-        halves = [self._embed_batch(half, endpoint) for half in (texts[:middle], texts[middle:])]
+        halves = [self._embed_batch(half, until) for half in (texts[:middle], texts[middle:])]
         return np.concatenate(halves)
 
-    def _embed_long(self, text: str, endpoint: Endpoint | None) -> Vectors:
-        """The mean of its halves, for a model that does not read the whole of it."""
+    def _embed_long(self, text: str, until: float | None, *, once_more: bool) -> Vectors:
+        """The mean of its halves, for a model that does not read the whole of it. `once_more`: it
+        is asked for the whole again, since the fault may have passed, and vectors are kept."""
+        if once_more:
+            with suppress(Permanent, Transient):
+                return self._request([text], until)
         middle = len(text) // 2
         halves = [half for half in (text[:middle], text[middle:]) if half.strip()]
-        rows = self._embed_batch(halves, endpoint)
+        rows = self._embed_batch(halves, until)
         return self._normalise(rows.mean(axis=0, keepdims=True, dtype=np.float64))
 
-    def _probe(self, endpoint: Endpoint | None = None, length: int = len(HARMLESS)) -> None:
+    def _probe(self, until: float | None = None, length: int = len(HARMLESS)) -> None:
         """Raises Unavailable unless the service embeds a harmless text of `length` characters."""
-        harmless = HARMLESS * (length // len(HARMLESS) or 1)
+        harmless = [(HARMLESS * (length // len(HARMLESS) or 1)).rstrip()]
         try:
-            self._request([harmless.rstrip()], endpoint)
+            self._request(harmless, until)
         except Unavailable:
             raise
         except (Permanent, Transient) as error:
+            with suppress(Permanent, Transient):
+                self._request(harmless, until, TOLD)
+                self._format = TOLD
+                return
             raise Unavailable(
                 f"{error}; check RECOLLECT_EMBEDDER_URL, RECOLLECT_EMBEDDER_KEY,"
                 " RECOLLECT_EMBEDDER_MODEL and RECOLLECT_EMBEDDER_DIMENSIONS",
                 code=error.code,
             ) from error
 
-    def _request(self, texts: Sequence[str], endpoint: Endpoint | None = None) -> Vectors:
-        # No `encoding_format`: Voyage refuses `float`, others `base64`, and both can be read.
+    def _request(
+        self,
+        texts: Sequence[str],
+        until: float | None = None,
+        told: Mapping[str, object] | None = None,
+    ) -> Vectors:
         body: dict[str, object] = {
             "model": self._model,
             "input": [storable(text) for text in texts],
+            **(self._format if told is None else told),
         }
         if self._asked is not None:
             body["dimensions"] = self._asked
-        endpoint = endpoint or self._endpoint
+        endpoint = self._endpoint if until is None else self._hurried
         try:
             answer = endpoint.request_json("POST", "/embeddings", body)
             if tells_of_error(answer):
@@ -200,7 +226,7 @@ def _judge(error: Permanent) -> Unavailable | Permanent:
 
 def _may_be_too_long(text: str, error: Permanent | Transient) -> bool:
     down = isinstance(error, Unavailable) and error.code not in TOO_MUCH - SLOW
-    return len(text) >= 2 * SHORTEST_HALF and not down
+    return len(text.strip()) >= 2 * SHORTEST_HALF and not down
 
 
 def _parse(answer: Any, count: int) -> NDArray[np.float64]:

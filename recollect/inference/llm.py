@@ -22,10 +22,12 @@ from recollect.errors import Permanent, RecollectError, SetupError, Transient, U
 from recollect.fetch import Endpoint, EndpointAnswer, outcome
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.completion_stream import (
+    CUT_OFF,
     THOUGHT,
     THOUGHT_END,
     CompletionPieces,
     check_for_error,
+    is_filtered,
     spoken,
     tells_of_error,
 )
@@ -293,7 +295,12 @@ class Llm:
         if tells_of_error(body):
             said = self._endpoint.message(EndpointAnswer(200, {}, json.dumps(body).encode()))
             raise Unavailable(f"{said}; check RECOLLECT_LLM_URL", code="http_500")
-        self._content(body)
+        if not self._content(body).strip():
+            raise Unavailable(
+                "the model's answer is empty; what it said may be taken for its thoughts"
+                " (reasoning_content): check how its server is told to read them",
+                code=BAD_ANSWER,
+            )
 
     def close(self) -> None:
         self._endpoint.close()
@@ -332,7 +339,7 @@ class Llm:
         if question.is_tried_once or error.code not in JUDGED:
             return
         try:
-            self._call(replace(_HARMLESS, purpose=question.purpose))
+            self._content(self._call(replace(_HARMLESS, purpose=question.purpose)))
         except (Transient, Permanent):
             return
         raise Permanent(f"{error}, and others are answered", code=REFUSED)
@@ -344,11 +351,10 @@ class Llm:
         for at in range(1, len(forms)):
             if answer.status not in (400, 422):
                 break
-            other = self._send(question, forms[at])
-            if 200 <= other.status < 300:
+            answer = self._send(question, forms[at])
+            if 200 <= answer.status < 300 and not self._knows(forms[at - 1], question):
                 self._forms = forms[at:]
                 _log.info("the endpoint knows less", model=self._model, form=forms[at])
-                answer = other
         if not 200 <= answer.status < 300:
             raise self._judged(question, answer)
         try:
@@ -363,6 +369,14 @@ class Llm:
         told = cast("dict[str, Any]", body)
         self._count(question, usage=told.get("usage"))
         return told
+
+    def _knows(self, form: Form, refused: Question[Any]) -> bool:
+        """Whether it was the data that the endpoint did not like, or nothing that lasts, and not
+        the form, of which the schema is part."""
+        try:
+            return self._send(replace(refused, data={}), form).status not in (400, 422)
+        except (Transient, Permanent):
+            return True
 
     def _send(self, question: Question[Any], form: Form) -> EndpointAnswer:
         schema = question.answer.model_json_schema()
@@ -412,7 +426,7 @@ class Llm:
         # Wrong settings must not look like a question that the model does not like.
         if question.answer is not _Fine and not question.is_tried_once:
             try:
-                self._call(replace(_HARMLESS, purpose=question.purpose))
+                self._content(self._call(replace(_HARMLESS, purpose=question.purpose)))
             except Permanent as refused:
                 return Unavailable(
                     f"{refused}; check RECOLLECT_LLM_URL, RECOLLECT_LLM_KEY and"
@@ -437,8 +451,10 @@ class Llm:
         """What the model said; empty when it said nothing that could be read."""
         check_for_error(body)
         try:
+            if not body["choices"]:
+                raise Transient("the model's endpoint gave no answer", code="http_500")
             choice = body["choices"][0]
-            message = choice["message"]
+            message: Any = choice["message"] or {}
             refusal, said = message.get("refusal"), spoken(message.get("content"))
             ended = choice.get("finish_reason")
         except (KeyError, TypeError, IndexError, AttributeError):
@@ -446,9 +462,9 @@ class Llm:
                 "the answer is not one of /chat/completions; check RECOLLECT_LLM_URL",
                 code=BAD_ANSWER,
             ) from None
-        if refusal or ended == "content_filter":
+        if refusal or is_filtered(ended):
             raise Permanent("the model refused to answer", code=REFUSED)
-        if ended in ("length", "error"):
+        if ended in CUT_OFF:
             raise Permanent("the model's answer was cut off", code=BAD_ANSWER)
         return said if len(said) <= LARGEST_ANSWER else ""
 

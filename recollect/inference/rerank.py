@@ -31,6 +31,8 @@ FIRST = 20
 """passages that are judged of one search"""
 TIMEOUT = 10.0
 """seconds that a search waits for the judgement"""
+SHORT = 500
+"""characters of passages that an endpoint refused: few enough for models of 512 tokens"""
 MOST_TOKENS = 1_024
 """of query and passage together, even if the model could read more: time grows with the square"""
 USUAL_TOKENS = 512
@@ -293,14 +295,11 @@ class EndpointReranker:
 
     def _scored(self, query: str, passages: Sequence[str]) -> list[float]:
         asked, given = storable(query), [storable(passage) for passage in passages]
-        forms = self._forms
-        answer = self._asked(forms[0](asked, given))
-        for at in range(1, len(forms)):
-            if answer.status not in (400, 422):
-                break
-            other = self._asked(forms[at](asked, given))
-            if 200 <= other.status < 300:
-                self._forms, answer = forms[at:], other
+        answer = self._answer(asked, given)
+        short = [passage[:SHORT] for passage in given]
+        if answer.status in _TOO_LONG and short != given:
+            other = self._answer(asked, short)
+            answer = other if 200 <= other.status < 300 else answer
         if not 200 <= answer.status < 300:
             raise _judged(answer)
         try:
@@ -311,6 +310,20 @@ class EndpointReranker:
                 " check RECOLLECT_RERANK_URL",
                 code=BAD_ANSWER,
             ) from error
+
+    def _answer(self, asked: str, given: Sequence[str]) -> EndpointAnswer:
+        """In the first form that the endpoint takes, if there is one."""
+        forms = self._forms
+        answer = self._asked(forms[0](asked, given))
+        for at in range(1, len(forms)):
+            if answer.status not in (400, 422):
+                break
+            other = self._asked(forms[at](asked, given))
+            if other.status not in (400, 422):
+                answer = other
+            if 200 <= other.status < 300:
+                self._forms = forms[at:]
+        return answer
 
     def _asked(self, body: dict[str, object]) -> EndpointAnswer:
         if self._model is not None:
@@ -342,6 +355,8 @@ def _judged(answer: EndpointAnswer) -> Unavailable | Permanent:
     return judged
 
 
+_TOO_LONG = (400, 413, 422, 500)
+"""statuses of endpoints that do not cut what is too long for their model"""
 _SETTINGS: Mapping[int, str] = {
     401: "RECOLLECT_RERANK_KEY",
     403: "RECOLLECT_RERANK_KEY",

@@ -18,6 +18,7 @@ from typing import Any
 from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch import Endpoint, EndpointAnswer, said_in
 from recollect.fetch._answer import outcome
+from recollect.inference.completion_stream import tells_of_error
 from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment, Transcriber
 
 MAX_SECONDS = 4 * 3600.0
@@ -270,12 +271,21 @@ class EndpointTranscriber:
         answer = self._asked(sound, self._form)
         if answer.status in (400, 422) and self._form != "json":
             # gpt-4o-transcribe, Voxtral and others tell no times, and refuse to be asked for them.
-            plain = self._asked(sound, "json")
-            if 200 <= plain.status < 300:
-                self._form, answer = "json", plain
+            answer = self._asked(sound, "json")
+            if 200 <= answer.status < 300:
+                self._form = "json"
         if not 200 <= answer.status < 300:
             raise self._judge(answer)
-        return _parse(answer.data, len(pcm) / SAMPLE_BYTES / rate)
+        try:
+            told: Any = json.loads(answer.data)
+        except (ValueError, RecursionError):
+            told = None
+        if tells_of_error(told):  # as whisper.cpp says it
+            said = self._endpoint.message(answer)
+            raise Transient(
+                f"transcription: {said}; check RECOLLECT_TRANSCRIBER_URL", code="http_500"
+            )
+        return _parse(told, len(pcm) / SAMPLE_BYTES / rate)
 
     def _asked(self, sound: bytes, form: str) -> EndpointAnswer:
         try:
@@ -335,25 +345,17 @@ def _wav(pcm: bytes, rate: int) -> bytes:
     return out.getvalue()
 
 
-def _parse(data: bytes, seconds: float) -> list[Segment]:
+def _parse(answer: Any, seconds: float) -> list[Segment]:
     """Segments within the sound, in order; the whole text as one where the service has no times.
 
     Raises Transient for anything else than an answer of this kind.
     """
     try:
-        answer: Any = json.loads(data)
         parts: Any = answer.get("segments")
         if parts is None or (parts == [] and answer.get("text")):
             parts = [{"start": 0.0, "end": seconds, "text": answer["text"]}]
         segments = [_segment(part, seconds) for part in parts]
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise Transient(
             "transcription: the answer is not one of OpenAI's /audio/transcriptions;"
             " check RECOLLECT_TRANSCRIBER_URL",

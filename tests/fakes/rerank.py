@@ -82,6 +82,10 @@ class Judge:
     """text-embeddings-inference"""
     is_voyage: bool = False
     """takes no `top_n`, and calls the results `data`"""
+    window: int = 1_000_000
+    """characters of a passage; longer ones are refused"""
+    too_long: int = 400
+    """… with this status"""
     misbehave: list[Says | Silent] = field(default_factory=list[Says | Silent])
     """what the next requests get, first come first"""
     url: str = ""
@@ -106,6 +110,8 @@ class Judge:
             status = 400 if self.is_voyage else 422
             return Says(status, json.dumps({"detail": error.message}))
         passages: Sequence[str] = body["texts" if self.wants_texts else "documents"]
+        if any(len(passage) > self.window for passage in passages):
+            return Says(self.too_long, '{"error": "input is too large to process"}')
         word = "score" if self.wants_texts else "relevance_score"
         told = [
             {"index": place, word: shared(body["query"], passage) / 10}

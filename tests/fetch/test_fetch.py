@@ -242,6 +242,9 @@ def test_the_next_try_may_succeed(site: Website, fetcher: Fetcher):
         ("99999999", timedelta(hours=1)),
         ("9" * 5_000, None),
         ("-5", None),
+        # Of Microsoft, and of gateways to models; RFC 9110 knows whole seconds.
+        ("2.542", timedelta(seconds=2.542)),
+        ("2.5.4", None),
         ("soon", None),
         ("", None),
         ("Wed, 21 Oct 2015 07:28:00 GMT", timedelta()),

@@ -541,6 +541,10 @@ class Service:
     refusal: int = 400
     most: int = 1_000
     """texts in one request"""
+    wants_format: bool = False
+    """refuses a request that does not say in which format the numbers come"""
+    hiccups: int = 0
+    """so many requests get a 500, whatever they hold"""
     trouble: tuple[int, dict[str, str], str] | None = None
     """status, headers and body given to all"""
     dribbles: bool = False
@@ -566,6 +570,12 @@ class Service:
             return 404, {}, "no such page"
         if self.key and key != f"Bearer {self.key}":
             return 401, {}, json.dumps({"error": {"message": f"Incorrect API key: {key}"}})
+        if self.wants_format and body.get("encoding_format") != "float":
+            said = "encoding_format: Input should be 'float' or 'base64'"
+            return 422, {}, json.dumps({"error": {"message": said}})
+        if self.hiccups:
+            self.hiccups -= 1
+            return 500, {}, "a hiccup"
         if len(body["input"]) > self.most:
             return 422, {}, json.dumps({"error": "batch size > maximum allowed batch size"})
         if self.longest is not None and sum(map(len, body["input"])) > self.longest:
@@ -937,6 +947,57 @@ def test_a_long_text_that_is_refused_to_its_last_part_is_a_matter_of_its_documen
         embedder.embed(["fine", "word " * 300 + "forbidden"])
     # Nobody asks for ever: 1,509 characters come down to 189.
     assert len(service.bodies) < 20
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_an_endpoint_that_wants_the_format_told_is_told_from_then_on(service: Service, query: bool):
+    """LiteLLM since 1.80.11 hands on a null in its place, which vLLM and others refuse."""
+    service.wants_format = True
+    embedder = connected(service)
+
+    assert_meanings(embedder.embed(["one", "two"], query=query), ["one", "two"])
+    assert_meanings(embedder.embed(["three"], query=query), ["three"])
+
+    told = [body.get("encoding_format") for body in service.bodies]
+    assert told == [None, None, "float", "float", "float"]
+
+
+def test_an_endpoint_that_wants_the_format_told_tells_its_dimensions(service: Service):
+    service.wants_format = True
+
+    assert connected(service).dimensions == 8
+
+
+def test_a_passing_fault_does_not_change_a_vector(service: Service):
+    """It is kept: the mean of two halves is what a text gets that is too long."""
+    service.hiccups = 1
+    text = "word " * 200
+
+    assert_meanings(connected(service).embed([text]), [text])
+
+
+def test_a_query_is_not_halved_when_its_time_is_over(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    embedder = connected(service)
+    service.window = 400
+    monkeypatch.setattr(endpoint_embedder, "HURRY", 0.0)
+
+    for _ in range(4):
+        with pytest.raises(Transient, match="input is too long") as late:
+            embedder.embed(["word " * 200], query=True)
+        # That this one takes long says nothing of others.
+        assert (late.value.code, type(late.value)) == ("timeout", Transient)
+    assert len(service.bodies) == 8
+    assert_meanings(embedder.embed(["short"], query=True), ["short"])
+
+
+def test_a_blank_text_that_is_refused_is_not_taken_apart(service: Service):
+    """SiliconFlow refuses line ends without a word."""
+    service.refuse = "\n\n"
+
+    with pytest.raises(Permanent, match="input is too long"):
+        connected(service).embed(["\n" * 1_000])
 
 
 def test_an_endpoint_that_numbers_no_texts_gets_one_at_a_time(service: Service):

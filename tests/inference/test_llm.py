@@ -25,6 +25,10 @@ class Colour(Reply):
     certain: bool
 
 
+class Skies(Reply):
+    skies: list[Colour]
+
+
 @pytest.fixture
 def model() -> Generator[Model]:
     with running(Model(answer=lambda asked: PLAIN)) as started:
@@ -89,7 +93,8 @@ def test_an_endpoint_without_schemas_is_asked_for_json_from_then_on(
     llm.ask(question())
     llm.ask(question("the sea"))
 
-    assert [asked.schema is not None for asked in model.asked] == [True, False, False]
+    # The third is harmless: was it the question, or the form?
+    assert [asked.schema is not None for asked in model.asked] == [True, False, True, False]
     assert json.dumps(Colour.model_json_schema()) in model.asked[-1].system
     assert model.faults == []
 
@@ -147,9 +152,55 @@ def test_an_endpoint_that_knows_no_form_of_answer_is_asked_in_words_from_then_on
     llm.ask(question("the sea"))
 
     forms = [asked.body.get("response_format", {"type": None})["type"] for asked in model.asked]
-    assert forms == ["json_schema", "json_object", None, None]
+    assert forms == ["json_schema", "json_object", None, "json_object", None]
     assert json.dumps(Colour.model_json_schema()) in model.asked[-1].system
     assert model.faults == []
+
+
+def test_a_question_refused_in_passing_does_not_cost_the_schemas(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    """Groq answers 400, `json_validate_failed`, when what its model wrote does not fit."""
+    model.misbehave = [Status(400)]
+    llm = opened()
+
+    assert llm.ask(question()).colour == "blue"
+    llm.ask(question("the sea"))
+
+    assert model.asked[-1].schema == Colour.model_json_schema()
+
+
+def test_an_endpoint_that_knows_but_simple_schemas_is_asked_for_json_from_then_on(
+    model: Model, opened: Callable[..., Llm]
+) -> None:
+    """Gemini, and gateways to it, have refused `$defs`."""
+    model.answer = lambda asked: (
+        Status(400) if "$defs" in (asked.schema or {}) else {"skies": [PLAIN]}
+    )
+    asking = Question("skies", "Name the colours.", "the sky", Skies)
+    llm = opened()
+
+    llm.ask(asking)
+    before = len(model.asked)
+    llm.ask(asking)
+
+    assert len(model.asked) == before + 1
+    assert model.faults == []
+
+
+@pytest.mark.parametrize("busy", [429, 503])
+def test_a_form_that_a_busy_endpoint_did_not_judge_is_tried_again(
+    model: Model, opened: Callable[..., Llm], busy: int
+) -> None:
+    model.knows_schemas = False
+    told = json.dumps({"error": {"message": "response_format"}})
+    model.misbehave = [Status(400, told), Status(busy)]
+    llm = opened()
+
+    assert llm.ask(question()).colour == "blue"
+    llm.ask(question("the sea"))
+
+    assert model.asked[-1].body["response_format"] == {"type": "json_object"}
 
 
 def test_an_endpoint_that_takes_a_form_and_does_not_look_at_it_is_told_in_words(
@@ -212,6 +263,7 @@ def test_broken_json_is_asked_for_once_more(
         (Says(None, refusal="I'd rather not."), "model_refused"),
         (Says("", finish="content_filter"), "model_refused"),
         (Says('{"colour": "bl', finish="length"), "bad_answer"),
+        (Says('{"colour": "blue", "certain": true}', finish="model_length"), "bad_answer"),
     ],
 )
 def test_a_question_without_an_answer_ends_without_further_tries(
@@ -226,7 +278,49 @@ def test_a_question_without_an_answer_ends_without_further_tries(
     assert len(model.asked) == 1
 
 
-@pytest.mark.parametrize("body", ["{}", "[]", '{"choices": []}', '{"choices": [{}]}', "<html>"])
+@pytest.mark.parametrize(
+    "choices", [[], None, [{"finish_reason": "content_filter", "message": None}]]
+)
+def test_an_answer_without_a_choice_is_a_matter_of_its_question(
+    model: Model, opened: Callable[..., Llm], choices: object
+) -> None:
+    """Gemini, and Azure, answer 200 so to what they filter; others do it in passing."""
+    nothing = Status(200, json.dumps({"id": "1", "choices": choices}))
+    model.answer = lambda asked: nothing if asked.data == "forbidden" else PLAIN
+    llm = opened()
+
+    with pytest.raises(Permanent) as refused:
+        llm.ask(question("forbidden"))
+
+    assert refused.value.code == "model_refused"
+    assert llm.ask(question()).colour == "blue"
+
+
+@pytest.mark.parametrize("message", ["null", '{"content": ""}'])
+def test_a_filter_that_is_named_with_its_reason_is_one(
+    model: Model, opened: Callable[..., Llm], message: str
+) -> None:
+    reason = "content_filter: PROHIBITED_CONTENT"
+    choice = f'{{"finish_reason": "{reason}", "message": {message}}}'
+    model.misbehave = [Status(200, f'{{"choices": [{choice}]}}')]
+
+    with pytest.raises(Permanent, match="refused to answer"):
+        opened().ask(question())
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("body", ['{"error": "Unexpected endpoint"}', '{"choices": []}'])
+def test_an_endpoint_that_never_answers_refuses_no_question(
+    model: Model, opened: Callable[..., Llm], body: str
+) -> None:
+    """LM Studio says 200 at a path that it does not know."""
+    model.misbehave = [Status(200, body)] * 9
+
+    with pytest.raises(Unavailable):
+        opened().ask(question())
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", '{"choices": [5]}', '{"choices": [{}]}', "<html>"])
 def test_what_is_no_chat_endpoint_is_named(
     model: Model, opened: Callable[..., Llm], body: str
 ) -> None:
@@ -455,3 +549,14 @@ def test_the_settings_open_it_or_name_what_is_missing() -> None:
     with pytest.raises(SetupError, match="RECOLLECT_LLM_KEY") as wrong:
         open_llm(LlmChoice(url="http://127.0.0.1/v1", model="m", key="line\nbreak"))
     assert "break" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("said", [None, "", " "])
+def test_a_model_that_says_nothing_is_told_by_the_check(
+    model: Model, opened: Callable[..., Llm], said: str | None
+) -> None:
+    """vLLM and Xinference, told of another model's marks, give the answer as a thought."""
+    model.misbehave = [Says(said)]
+
+    with pytest.raises(Unavailable, match="reasoning_content"):
+        opened().check()

@@ -200,6 +200,31 @@ def test_voyage_is_understood_and_remembered(judge: Judge, opened: Callable[...,
     assert ["top_n" in body for body in judge.asked] == [True, False, False]
 
 
+@pytest.mark.parametrize("busy", [429, 503])
+def test_a_form_that_a_busy_endpoint_did_not_judge_says_nothing_of_the_question(
+    judge: Judge, opened: Callable[..., EndpointReranker], busy: int
+):
+    judge.is_voyage = True
+    judge.misbehave = [Says(400), Says(busy)]
+    reranker = opened()
+
+    with pytest.raises(Unavailable) as caught:
+        reranker.score(QUERY, [UNFIT, FIT])
+
+    assert caught.value.code == f"http_{busy}"
+    assert reranker.score(QUERY, [UNFIT, FIT]) == [0.0, 0.5]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422, 500])
+def test_passages_that_are_too_long_for_the_model_are_judged_by_their_beginning(
+    judge: Judge, opened: Callable[..., EndpointReranker], status: int
+):
+    """llama.cpp answers 500 to more than its 512 tokens, vLLM 400."""
+    judge.window, judge.too_long = 600, status
+
+    assert opened().score(QUERY, [UNFIT, FIT + " and" * 400]) == [0.0, 0.5]
+
+
 def test_a_question_that_is_refused_changes_no_form(
     judge: Judge, opened: Callable[..., EndpointReranker]
 ):

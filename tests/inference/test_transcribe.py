@@ -1,6 +1,5 @@
 """Which engine writes down speech, how it is asked, and what happens without one."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -303,6 +302,27 @@ def test_a_model_that_tells_no_times_is_asked_for_none_from_then_on(service: Ser
     assert forms == ["verbose_json", "json", "json"]
 
 
+@pytest.mark.parametrize("busy", [429, 503])
+def test_sound_that_a_busy_endpoint_did_not_hear_without_times_is_not_refused(
+    service: Service, busy: int
+):
+    service.knows_times = False
+    service.answers = [(400, {}, "no times"), (busy, {}, "busy")]
+
+    with pytest.raises(Transient, match="busy") as caught:
+        connected(service).transcribe(recording(9))
+
+    assert caught.value.code == f"http_{busy}"
+
+
+def test_an_error_in_an_answer_of_200_is_told(service: Service):
+    """As whisper.cpp does."""
+    service.answers = [(200, {}, '{"error": "failed to read audio data"}')]
+
+    with pytest.raises(Transient, match="failed to read audio data"):
+        connected(service).transcribe(recording(9))
+
+
 @pytest.mark.parametrize("segments", ["", ', "segments": null', ', "segments": []'])
 def test_an_answer_without_times_is_one_segment(service: Service, segments: str):
     service.answers = [(200, {}, f'{{"text": " All of it. "{segments}}}')]
@@ -344,7 +364,7 @@ def test_an_answer_of_another_kind_names_the_address(service: Service, body: str
     )
 )
 def test_times_lie_within_the_sound_and_in_order(parts: Sequence[dict[str, object]]):
-    found = transcribe._parse(json.dumps({"segments": parts}).encode(), 9.0)
+    found = transcribe._parse({"segments": parts}, 9.0)
 
     assert len(found) == sum(1 for part in parts if part["text"])
     assert all(0 <= s.start <= s.end <= 9 for s in found)
