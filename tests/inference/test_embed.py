@@ -619,8 +619,9 @@ def running(service: Service) -> Generator[None]:
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
+            with suppress(OSError):  # who asked may have given up
+                self.end_headers()
+                self.wfile.write(text.encode())
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
