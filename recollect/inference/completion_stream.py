@@ -12,14 +12,14 @@ LARGEST_LINE = 1_000_000
 REFUSED, BAD_ANSWER = "model_refused", "bad_answer"
 THOUGHT, THOUGHT_END = "<think>", "</think>"
 CUT_OFF = ("length", "model_length", "error")
-"""reasons for an end that is none; the second is Mistral's"""
+"""what `finish_reason` says of a model that had more to say; the second is Mistral's"""
 _UNENDED = (None, "", "null")
-"""reasons for an end in what is not the last: Ollama, SGLang and KoboldCpp have sent them"""
+"""what `finish_reason` says while more comes: Ollama, SGLang and KoboldCpp have sent these"""
 
 
 def tells_of_error(body: Any) -> bool:
-    """Whether an answer of 200 is none: of a server whose model, or whose provider, failed when it
-    had begun to answer, or of LM Studio at a path that it does not know."""
+    """Whether an answer of status 200 is about an error: the model, or the provider behind the
+    server, failed after it had begun to answer; LM Studio does not know the path."""
     return isinstance(body, dict) and bool(cast("dict[str, Any]", body).get("error"))
 
 
@@ -40,7 +40,7 @@ def spoken(content: Any) -> str:
 
 
 def is_filtered(ended: Any) -> bool:
-    """Of a reason for the end; Gemini adds its own: `content_filter: PROHIBITED_CONTENT`."""
+    """Whether a `finish_reason` names a filter. Gemini: `content_filter: PROHIBITED_CONTENT`."""
     return isinstance(ended, str) and ended.startswith("content_filter")
 
 

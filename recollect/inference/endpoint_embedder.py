@@ -37,8 +37,8 @@ SHORTEST_HALF = 200
 HARMLESS = "harmless "
 UNTOLD: Mapping[str, object] = {}
 TOLD: Mapping[str, object] = {"encoding_format": "float"}
-"""Voyage refuses `float`, others `base64`, and both can be read: untold, until a service that wants
-it told refuses even a harmless text. LiteLLM hands on a null, which vLLM and DeepInfra refuse."""
+"""Voyage refuses `float`, others refuse `base64`, and we read both. So the format is left out until
+a service refuses even a harmless text: LiteLLM hands on a null, which vLLM and DeepInfra refuse."""
 INCOMPLETE = "embeddings: the answer has not one vector for each text"
 
 

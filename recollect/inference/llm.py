@@ -371,8 +371,8 @@ class Llm:
         return told
 
     def _knows(self, form: Form, refused: Question[Any]) -> bool:
-        """Whether it was the data that the endpoint did not like, or nothing that lasts, and not
-        the form, of which the schema is part."""
+        """Whether the endpoint takes the form, with its schema: then it refused the data, or the
+        fault has passed."""
         try:
             return self._send(replace(refused, data={}), form).status not in (400, 422)
         except (Transient, Permanent):
