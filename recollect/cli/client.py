@@ -346,7 +346,8 @@ def open_service(url: str | None, key: str | None, *, timeout: float = 60.0) -> 
     config = load()
     address = (url or config.url or config.address).rstrip("/")
     parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    is_plain = not (parts.query or parts.fragment)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
         source = "--url" if url else "RECOLLECT_URL"
         raise BadRequestError(f"{source} {address}: give it as http://HOST:PORT")
     if key is None and config.api_key is not None:

@@ -52,24 +52,20 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         total: float | None = None,
+        settings: str | None = None,
     ) -> None:
-        """`timeout` is seconds without any progress, `total` those of a whole answer.
+        """`timeout` is seconds without any progress, `total` those of a whole answer; `settings`
+        names those that the base URL and the headers come from.
 
-        Raises SetupError for a bad base URL.
+        Raises SetupError for a bad base URL, or a header.
         """
         headers = dict(headers or {})
-        if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            raise SetupError("a header for an endpoint has characters that no header may have")
+        try:
+            url = _checked(base_url, headers)
+        except SetupError as error:
+            raise SetupError(f"{settings}: {error}" if settings else str(error)) from None
         words = [word for value in headers.values() for word in value.split()]
         self._secrets = [word for word in words if len(word) >= 8]
-        try:
-            url = httpx.URL(base_url)
-        except httpx.InvalidURL as error:
-            raise SetupError("the address of an endpoint is not a valid URL") from error
-        if url.scheme not in ("http", "https") or not url.host:
-            raise SetupError("the address of an endpoint must be an http or https URL")
-        if url.query or url.fragment:
-            raise SetupError("the address of an endpoint must end with its path: no ? and no #")
         self._host = url.netloc.decode("ascii")
         self.base_url = base_url
         self._total = total
@@ -213,3 +209,17 @@ class Endpoint:
             raise Transient(f"no connection to {self._host}", code="unreachable") from error
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
             raise broken_off(self._host) from error
+
+
+def _checked(base_url: str, headers: Mapping[str, str]) -> httpx.URL:
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        raise SetupError("a header for an endpoint has characters that no header may have")
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        raise SetupError("the address of an endpoint is not a valid URL") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise SetupError("the address of an endpoint must be an http or https URL")
+    if url.query or url.fragment:
+        raise SetupError("the address of an endpoint must end with its path: no ? and no #")
+    return url

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -203,12 +204,11 @@ def open_endpoint(
         missing = "RECOLLECT_EMBEDDER_URL" if url is None else "RECOLLECT_EMBEDDER_MODEL"
         raise SetupError(f"RECOLLECT_EMBEDDER=openai needs {missing}")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return EndpointEmbedder(
-        Endpoint(url, headers=headers, total=WHOLE),
-        model,
-        dimensions,
-        hurried=Endpoint(url, headers=headers, timeout=HURRY, total=HURRY),
+    known = partial(
+        Endpoint, url, headers=headers, settings="RECOLLECT_EMBEDDER_URL or RECOLLECT_EMBEDDER_KEY"
     )
+    hurried = known(timeout=HURRY, total=HURRY)
+    return EndpointEmbedder(known(total=WHOLE), model, dimensions, hurried=hurried)
 
 
 def _judge(error: Permanent) -> Unavailable | Permanent:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -167,12 +168,12 @@ class Llm:
         """`lanes` questions at once, `total` seconds for an answer, `hurry` for one that someone
         waits for; `breaker` is for these. Raises SetupError."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        try:
-            self._endpoint = Endpoint(url, headers=headers, timeout=total, total=total)
-            soon = min(hurry, total)
-            self._hurried = Endpoint(url, headers=headers, timeout=soon, total=soon)
-        except SetupError as error:
-            raise SetupError(f"RECOLLECT_LLM_URL or RECOLLECT_LLM_KEY: {error}") from error
+        known = partial(
+            Endpoint, url, headers=headers, settings="RECOLLECT_LLM_URL or RECOLLECT_LLM_KEY"
+        )
+        self._endpoint = known(timeout=total, total=total)
+        soon = min(hurry, total)
+        self._hurried = known(timeout=soon, total=soon)
         self._model = model
         self._key = key
         self._lanes = threading.BoundedSemaphore(lanes)

@@ -272,10 +272,10 @@ class EndpointReranker:
     ) -> None:
         """`timeout` is seconds for one answer. Raises SetupError."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        try:
-            self._endpoint = Endpoint(url, headers=headers, timeout=timeout, total=timeout)
-        except SetupError as error:
-            raise SetupError(f"RECOLLECT_RERANK_URL or RECOLLECT_RERANK_KEY: {error}") from error
+        settings = "RECOLLECT_RERANK_URL or RECOLLECT_RERANK_KEY"
+        self._endpoint = Endpoint(
+            url, headers=headers, timeout=timeout, total=timeout, settings=settings
+        )
         self._model = model
         self._forms = _FORMS
         self._breaker = breaker or Breaker("reranker")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import Permanent, SetupError, Transient
-from recollect.fetch import Endpoint, EndpointAnswer, said_in
+from recollect.fetch import Endpoint, EndpointAnswer
 from recollect.fetch._answer import outcome
 from recollect.inference.completion_stream import tells_of_error
 from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment, Transcriber
@@ -281,10 +281,8 @@ class EndpointTranscriber:
         except (ValueError, RecursionError):
             told = None
         if tells_of_error(told):  # as whisper.cpp says it
-            said = self._endpoint.message(answer)
-            raise Transient(
-                f"transcription: {said}; check RECOLLECT_TRANSCRIBER_URL", code="http_500"
-            )
+            message = f"{self._message(answer)}; check RECOLLECT_TRANSCRIBER_URL"
+            raise Transient(message, code="http_500")
         return _parse(told, len(pcm) / SAMPLE_BYTES / rate)
 
     def _asked(self, sound: bytes, form: str) -> EndpointAnswer:
@@ -302,9 +300,12 @@ class EndpointTranscriber:
         except Permanent as error:
             raise Transient(f"transcription: {error}", code=error.code) from error
 
+    def _message(self, answer: EndpointAnswer) -> str:
+        hide = [self._key] if self._key else []
+        return f"transcription: {self._endpoint.message(answer, hide=hide)}"
+
     def _judge(self, answer: EndpointAnswer) -> Transient | Permanent:
-        said = said_in(answer.data, hide=[self._key] if self._key else [])
-        message = f"transcription: the endpoint answered {answer.status}" + (said and f": {said}")
+        message = self._message(answer)
         if setting := _SETTINGS.get(answer.status):
             return Transient(f"{message}; check {setting}", code=f"http_{answer.status}")
         judged = outcome(answer.status, answer.headers, message)
@@ -331,7 +332,10 @@ def _open_endpoint(choice: TranscriberChoice) -> EndpointTranscriber:
             else f"RECOLLECT_TRANSCRIBER=openai needs RECOLLECT_TRANSCRIBER{missing}"
         )
     headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
-    endpoint = Endpoint(choice.url, headers=headers, timeout=PATIENCE, total=WHOLE)
+    settings = "RECOLLECT_TRANSCRIBER_URL or RECOLLECT_TRANSCRIBER_KEY"
+    endpoint = Endpoint(
+        choice.url, headers=headers, timeout=PATIENCE, total=WHOLE, settings=settings
+    )
     return EndpointTranscriber(endpoint, choice.model, choice.key)
 
 

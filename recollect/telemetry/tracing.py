@@ -76,7 +76,10 @@ def open_tracer(url: str | None, headers: str | None) -> Tracer | None:
         )
     from recollect.telemetry.otlp import OtlpTracer  # noqa: PLC0415 - only who has a collector pays
 
-    return OtlpTracer(Endpoint(url, headers=given, timeout=PATIENCE, total=PATIENCE))
+    settings = "RECOLLECT_OTLP_URL or RECOLLECT_OTLP_HEADERS"
+    return OtlpTracer(
+        Endpoint(url, headers=given, timeout=PATIENCE, total=PATIENCE, settings=settings)
+    )
 
 
 def begin(tracer: Tracer | None, name: str, id: str, attributes: Attributes) -> OpenSpan:

@@ -75,6 +75,10 @@ def test_an_empty_argument_is_refused_before_anything_is_done(
         (("connect", "nosuch"), "error: provider: there is no 'nosuch'; there are folder, github"),
         (("status", "--url", "not-a-url"), "error: --url not-a-url: give it as http://HOST:PORT\n"),
         (
+            ("status", "--url", "http://host/#console"),
+            "error: --url http://host/#console: give it as http://HOST:PORT\n",
+        ),
+        (
             ("status", "--url", "ftp://host"),
             "error: --url ftp://host: give it as http://HOST:PORT\n",
         ),
