@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import HeldOff, Permanent, SetupError, Transient, Unavailable
 from recollect.fetch import Endpoint, EndpointAnswer
-from recollect.inference.batching import EmbeddingTurns, Vectors
+from recollect.inference.batching import BATCH_TEXTS, EmbeddingTurns, Vectors
 from recollect.inference.circuit_breaker import Breaker
 from recollect.inference.completion_stream import tells_of_error
 from recollect.model import storable
@@ -35,6 +35,8 @@ HELD_OFF = "embedding_held_off"
 """of a text to which the endpoint answers 429, 503 or the like, and takes others"""
 SHORTEST_HALF = 200
 """characters: a text that is refused alone may be too long for the model down to twice as many"""
+RETRIAL = 64
+"""one in so many requests has twice as many texts as were taken: a fault may have passed"""
 HARMLESS = "harmless "
 UNTOLD: Mapping[str, object] = {}
 TOLD: Mapping[str, object] = {"encoding_format": "float"}
@@ -64,6 +66,8 @@ class EndpointEmbedder:
         self._asked = dimensions
         self._learned = dimensions
         self._format = UNTOLD
+        self._most = BATCH_TEXTS
+        self._parts = 0
         self._learning = Lock()
         self._turns = EmbeddingTurns(self._embed_batch, lanes=REQUESTS)
 
@@ -90,14 +94,37 @@ class EndpointEmbedder:
     def stop(self) -> None:
         self._turns.stop()
 
-    def _embed_batch(self, texts: Sequence[str], until: float | None = None) -> Vectors:
-        """`until`, by the monotonic clock, is for a query: after it, nothing is taken apart."""
+    def _embed_batch(
+        self,
+        texts: Sequence[str],
+        until: float | None = None,
+        refused: list[Sequence[str]] | None = None,
+    ) -> Vectors:
+        """In as many requests as it takes. `until`, by the monotonic clock, is for a query: after
+        it, nothing is taken apart. `refused` gains the texts of each request that is refused."""
+        refused = [] if refused is None else refused
+        rows: list[Vectors] = []
+        while texts:
+            most = self._most
+            if len(texts) > most:
+                self._parts += 1
+                most *= 2 if self._parts % RETRIAL == 0 else 1
+            rows.append(self._embed_part(texts[:most], until, refused))
+            texts = texts[most:]
+        return np.concatenate(rows)
+
+    def _embed_part(
+        self, texts: Sequence[str], until: float | None, refused: list[Sequence[str]]
+    ) -> Vectors:
         # A text that the service does not like must not pause the queue for everybody, and wrong
         # settings must not fail each document: whether it takes a harmless text tells them apart.
         told = self._format
         try:
-            return self._request(texts, until)
+            rows = self._request(texts, until)
+            self._most = max(self._most, len(texts))
+            return rows
         except (Permanent, Transient) as error:
+            refused.append(texts)
             # Some servers answer 500 to a text that is too long for them, or leave it out. One that
             # takes too long for many would take so each time; who searches does not wait again.
             down = isinstance(error, Unavailable)
@@ -108,7 +135,7 @@ class EndpointEmbedder:
             limited = alone and down and error.code == LIMITED
             self._probe(until, len(texts[0]) if limited else len(HARMLESS))
             if told is not self._format:
-                return self._embed_batch(texts, until)
+                return self._embed_part(texts, until, refused)
             if until is not None and time.monotonic() > until:
                 raise Transient(str(error), code="timeout") from error
             if alone and not _may_be_too_long(texts[0], error):
@@ -117,11 +144,15 @@ class EndpointEmbedder:
                 if down and error.code not in TOO_MUCH:
                     raise HeldOff(str(error), code=HELD_OFF, after=error.after) from error
                 raise Transient(str(error), code=REFUSED, after=error.after) from error
+            too_many = not down or error.code in TOO_MUCH
         if alone:
             return self._embed_long(texts[0], until, once_more=down)
-        middle = len(texts) // 2  # services differ in how much they take in one request
-        halves = [self._embed_batch(half, until) for half in (texts[:middle], texts[middle:])]
-        return np.concatenate(halves)
+        middle = (len(texts) + 1) // 2  # services differ in how much they take in one request
+        halves = (texts[:middle], texts[middle:])
+        rows = np.concatenate([self._embed_batch(half, until, refused) for half in halves])
+        if too_many and refused[-1] is texts:
+            self._most = min(self._most, middle)
+        return rows
 
     def _embed_long(self, text: str, until: float | None, *, once_more: bool) -> Vectors:
         """The mean of its halves, for a model that does not read the whole of it. `once_more`: it

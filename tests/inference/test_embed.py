@@ -692,6 +692,36 @@ def test_an_endpoint_that_takes_fewer_texts_at_a_time_gets_fewer(service: Servic
     assert_meanings(connected(service).embed(texts), texts)
 
 
+def test_how_many_texts_an_endpoint_takes_is_learnt(service: Service):
+    """Six refusals, and a harmless text after each, went before the rows of each batch of 64."""
+    service.most = 10
+    texts = [f"note {number}" for number in range(1_280)]
+    embedder = connected(service)
+    embedder.embed(texts)
+    service.bodies.clear()
+
+    assert_meanings(embedder.embed(texts), texts)
+
+    refused = sum(len(body["input"]) > 10 for body in service.bodies)
+    assert 1 <= refused <= 4
+    assert len(service.bodies) <= 1_280 // 8 + 4 * refused
+
+
+def test_an_endpoint_that_takes_more_texts_again_gets_more(service: Service):
+    service.most = 2
+    texts = [f"note {number}" for number in range(640)]
+    embedder = connected(service)
+    embedder.embed(texts)
+    service.most = 1_000
+    for _ in range(16):
+        embedder.embed(texts)
+    service.bodies.clear()
+
+    embedder.embed(texts)
+
+    assert [len(body["input"]) for body in service.bodies] == [64] * 10
+
+
 def test_a_text_that_is_refused_fails_its_document_only(service: Service):
     service.refuse = "overlong"
     embedder = connected(service)
