@@ -52,6 +52,8 @@ class Door:
             unquote(headers.get(TAG_HEADER, "")).strip() or None,
         )
         http = await self._opened()
+        if "accept" not in headers:  # RFC 9110, 12.5.1: any answer will do
+            scope["headers"] = [*scope["headers"], (b"accept", b"*/*")]
         # Of a body that breaks off or is refused the SDK would make an error of its own.
         body = whole(await Request(scope, receive).body())
         _check_message(body)

@@ -33,7 +33,7 @@ from recollect.errors import (
 from recollect.mcp import documents
 from recollect.mcp.documents import SCHEME, TEMPLATE, ListedAnswer
 from recollect.mcp.seam import Session, whole
-from recollect.mcp.tool import Tool
+from recollect.mcp.tool import ArgumentsSchema, Tool
 from recollect.mcp.tools import TOOLS
 
 LOG = log.get("mcp")
@@ -272,7 +272,7 @@ def _described(tool: Tool[Any, Any]) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=tool.arguments.model_json_schema(),
+        input_schema=tool.arguments.model_json_schema(schema_generator=ArgumentsSchema),
         output_schema=tool.answer.model_json_schema(mode="serialization"),
         annotations=types.ToolAnnotations(
             title=tool.title,

@@ -4,15 +4,25 @@ Descriptions are read by language models: they say when to call, and what to do 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema, from_json
 
 from recollect.ingest import intake
 from recollect.mcp.seam import Session
 
+TEXTS: tuple[object, ...] = (str, str | None)
 NUMBERS: tuple[object, ...] = (int, float, int | None, float | None)
 Tag = Annotated[
     str | None,
@@ -32,6 +42,19 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_meant(cls, given: dict[str, object]) -> dict[str, object]:
+        """Models send null or "" for what they leave out, and clients send objects as JSON text."""
+        meant: dict[str, object] = {}
+        for name, value in given.items():
+            field = cls.model_fields.get(name)
+            if field is None or field.is_required():
+                meant[name] = value
+            elif value is not None and (not isinstance(value, str) or value.strip()):
+                meant[name] = value if field.annotation in TEXTS else _parsed(value)
+        return meant
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_flag_for_a_number(cls, value: object, field: ValidationInfo) -> object:
@@ -42,6 +65,35 @@ class Arguments(BaseModel):
         if isinstance(value, bool) and taken in NUMBERS:
             raise PydanticCustomError("number_type", "must be a number, not true or false")
         return value
+
+
+def _parsed(value: object) -> object:
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return from_json(value, allow_inf_nan=False)
+    return value
+
+
+class ArgumentsSchema(GenerateJsonSchema):
+    """Without unions, nulls and titles: some assistants take a union for text, others refuse all
+    tools for one, and what need not be sent need not be null."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        told = super().default_schema(schema)
+        return told if told.get("default") is not None else self.generate_inner(schema["schema"])
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        return {"type": "object", "additionalProperties": True}
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        told = super().model_schema(schema)
+        return {word: value for word, value in told.items() if word != "title"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
 
 
 class ToolAnswer(BaseModel):

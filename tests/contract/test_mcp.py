@@ -239,6 +239,74 @@ def test_tools_say_what_they_do(live_url: str, key: str) -> None:
     assert {name for name, hint in hints.items() if hint.open_world_hint} == {"add", "connect"}
 
 
+def test_arguments_are_described_to_the_simplest_of_assistants(live_url: str, key: str) -> None:
+    """Cursor's gateway refuses all tools for one `anyOf` (code-yeongyu/senpi#952), Codex took it
+    for text (openai/codex#13768), Gemini takes no `$ref` (google-gemini/gemini-cli#13326)."""
+
+    async def look(client: Client) -> list[Any]:
+        return (await client.list_tools()).tools
+
+    taken = {"type", "description", "enum", "default", "minimum", "maximum", "minLength"}
+    taken |= {"maxLength", "additionalProperties"}
+    types = ("string", "integer", "number", "boolean", "object")
+    for tool in talk(partial(over_http, live_url, key), look):
+        assert set(tool.input_schema) <= {*taken, "properties", "required"}, tool.name
+        for name, field in tool.input_schema["properties"].items():
+            assert set(field) <= taken, (tool.name, name)
+            assert field["type"] in types, (tool.name, name)
+            assert field.get("default", 0) is not None, (tool.name, name)
+
+
+@pytest.mark.parametrize("left_out", [None, "", " "])
+def test_what_a_model_leaves_out_may_be_null_or_empty(
+    left_out: str | None, live_url: str, client: httpx.Client, app: App, key: str
+) -> None:
+    add(client, "A heron in the reeds.")
+    drain(app)
+
+    async def use(assistant: Client) -> dict[str, dict[str, Any]]:
+        answers: dict[str, dict[str, Any]] = {}
+        for tool in (await assistant.list_tools()).tools:
+            needed = {"query": "heron", "content": "A note.", "provider": "gmail", "id": "x"}
+            names = tool.input_schema["properties"]
+            required = {name: needed[name] for name in tool.input_schema.get("required", ())}
+            if tool.name not in ("get", "fetch", "forget", "connect"):
+                full = {**dict.fromkeys(names, left_out), **required}
+                answers[tool.name] = await call(assistant, tool.name, **full)
+        return answers
+
+    answers = talk(partial(over_http, live_url, key), use)
+
+    assert [hit["metadata"] for hit in answers["search"]["results"]] == [None]
+    assert answers["list"]["total"] == 2
+    assert answers["sync_status"]["connections"] == []
+
+
+def test_objects_may_come_as_json_in_a_string(
+    live_url: str, client: httpx.Client, app: App, key: str
+) -> None:
+    """So they come from Claude's apps (anthropics/claude-ai-mcp#548, claude-code#59227)."""
+
+    async def visit(assistant: Client) -> tuple[str, list[Any]]:
+        new = {"content": '{"a": 1}', "metadata": ' {"year": 2026}', "wait_seconds": "0"}
+        added = await call(assistant, "add", **new)
+        await anyio.to_thread.run_sync(drain, app)
+        hits: list[Any] = []
+        for year in (2026, 2025):
+            filters = json.dumps({"AND": [{"key": "year", "value": str(year)}]})
+            found = await call(assistant, "search", query="a", filters=filters, limit="3")
+            hits.append([hit["id"] for hit in found["results"]])
+        for broken in ('{"AND": [', '{"AND": NaN}', "[]", "year"):
+            told = await trouble(assistant, "search", query="a", filters=broken)
+            assert "filters: must be an object" in told
+        return added["id"], hits
+
+    id, hits = talk(partial(over_http, live_url, key), visit)
+
+    assert hits == [[id], []]
+    assert get(client, id)["content"] == '{"a": 1}'
+
+
 def test_where_a_user_has_to_agree_the_link_is_handed_over(
     live_url: str, client: httpx.Client, key: str
 ) -> None:
@@ -502,7 +570,7 @@ def test_what_is_refused_is_called_as_the_tool_calls_it(live_url: str, key: str)
             await call(assistant, "add", content=f"of {tag}", wait_seconds=0, **named)
         return [
             await trouble(assistant, "search", query="   "),
-            await trouble(assistant, "add", content="x", custom_id=""),
+            await trouble(assistant, "add", content="x", custom_id="a\tb"),
             await trouble(assistant, "connect", provider="web-crawler", settings={"x": 1}),
             await trouble(assistant, "add", content="x", metadata={"": 1}),
             await trouble(assistant, "get", id="same"),
@@ -596,6 +664,14 @@ def test_a_slash_at_the_end_of_the_address_is_no_other_address(client: httpx.Cli
     assert answer.status_code == 200
     assert answer.text == client.post("/mcp", json=HELLO, headers=ACCEPT).text
     refused(client.post("/mcp/mcp", json=HELLO, headers=ACCEPT), 404)
+
+
+def test_who_does_not_say_what_answers_it_accepts_takes_any(client: httpx.Client) -> None:
+    request = client.build_request("POST", "/mcp", json=HELLO)
+    del request.headers["accept"]
+
+    assert client.send(request).status_code == 200
+    refused(client.post("/mcp", json=HELLO, headers={"Accept": "text/html"}), 406)
 
 
 def test_loopback_is_told_by_name_and_number() -> None:
