@@ -320,6 +320,16 @@ class Config(EnvSettings):
         default_factory=list,
         description="Networks (CIDR, …) that URLs may point into besides the public internet.",
     )
+    proxy: SecretStr | None = Field(
+        default=None,
+        description="Forward proxy, http://host:port or http://user:password@host:port, through"
+        " which this service reaches all but the inside.",
+    )
+    no_proxy: Annotated[list[str], NoDecode, BeforeValidator(_split)] = Field(
+        default_factory=list,
+        description="Names (with those below them) and networks that are reached without PROXY,"
+        " besides loopback, private addresses and names without a dot.",
+    )
     folders: Folders = Field(
         default_factory=list[Path],
         description="Folders of this machine (/srv/papers, …) that may be connected by anyone"
@@ -466,6 +476,12 @@ def unknown(providers: Mapping[str, type[ProviderSettings]]) -> dict[str, str | 
         if name.startswith(PREFIX) and not name.startswith(_NO_SETTINGS)
     )
     return {name: next(iter(get_close_matches(name, known, 1)), None) for name in wrong}
+
+
+def proxies_of_environment() -> list[str]:
+    """Variables that other programs take a forward proxy from, and this one does not."""
+    names = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+    return [name for name in names if os.environ.get(name)]  # noqa: TID251 # here it is read
 
 
 def host_of(address: str) -> str | None:

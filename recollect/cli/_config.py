@@ -4,11 +4,18 @@ from typing import Any
 
 from recollect import config, connectors
 from recollect.config import Config
+from recollect.fetch import ForwardProxy, use_proxy
 
 
 def load(**given: Any) -> Config:
-    """What the command line gave is on top; raises SetupError naming the fault."""
-    return config.load(connectors.settings(), **given)
+    """What the command line gave is on top; raises SetupError naming the fault.
+
+    From now on this process goes through the forward proxy that they name.
+    """
+    loaded = config.load(connectors.settings(), **given)
+    proxy = loaded.proxy.get_secret_value() if loaded.proxy else None
+    use_proxy(ForwardProxy(proxy, loaded.no_proxy) if proxy else None)
+    return loaded
 
 
 def check_providers() -> None:

@@ -34,7 +34,7 @@ from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
-from recollect.config import PREFIX, Config
+from recollect.config import PREFIX, Config, proxies_of_environment
 from recollect.connectors import all as all_connectors
 from recollect.db import citus, open_once, takes_writes, versions
 from recollect.db.embedded import Embedded, database
@@ -42,6 +42,7 @@ from recollect.db.schema import OLDER, is_current, lacking, migrate
 from recollect.db.server_check import what_case_lacks
 from recollect.errors import NO_WRITES, DatabaseAway, Permanent, RecollectError, Transient
 from recollect.extract import Sandbox
+from recollect.fetch import ForwardProxy
 from recollect.fetch.video import is_installed
 from recollect.index import model_switch, vector_index
 from recollect.index.model_switch import SwitchProgress
@@ -437,6 +438,14 @@ def _providers(config: Config) -> list[CheckResult]:
     return found
 
 
+def _way_out(config: Config) -> list[CheckResult]:
+    if config.proxy is not None:
+        host, port = ForwardProxy(config.proxy.get_secret_value(), config.no_proxy).address
+        return [CheckResult("proxy", "ok", f"all but the inside is reached through {host}:{port}")]
+    told = "is set and not used: RECOLLECT_PROXY names a forward proxy"
+    return [CheckResult("proxy", "off", f"{name} {told}") for name in proxies_of_environment()[:1]]
+
+
 def _names(_: Config) -> list[CheckResult]:
     return [CheckResult("settings", "warn", f"{told} It has no effect.") for told in unknown()]
 
@@ -487,6 +496,7 @@ CHECKS = (
     _model,
     _reranker,
     _providers,
+    _way_out,
     _names,
     _secrets,
     _disk,

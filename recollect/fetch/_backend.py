@@ -23,12 +23,15 @@ from recollect.fetch._address import (
     FetchTarget,
     JudgedAddress,
     Network,
+    inner_only,
+    is_within,
     judge,
     literal_address,
     read_url,
     refuse,
     screen,
 )
+from recollect.fetch._way_out import way_out
 
 Resolver = Callable[[str, int], Sequence[str]]
 """(name, port) → all its addresses. Raises OSError when there are none."""
@@ -112,8 +115,14 @@ class Guard(httpcore.NetworkBackend):
             raise Permanent(error.details or NOT_PUBLIC, code="blocked_target") from error
 
     def judge(self, host: str, port: int) -> tuple[Sequence[JudgedAddress], str | None]:
-        """All addresses of the host, and why it must not be dialled (None: it may be)."""
-        addresses = [host] if literal_address(host) is not None else self._addresses(host, port)
+        """All addresses of the host, and why it must not be dialled (None: it may be). A name that
+        only the forward proxy knows has none here."""
+        try:
+            addresses = [host] if literal_address(host) is not None else self._addresses(host, port)
+        except Transient:
+            if way_out(host) is None:
+                raise
+            return (), inner_only(host, port)
         judged = [judge(address, self._allow_networks) for address in addresses]
         return judged, refuse(judged, host, port, self._allow_networks)
 
@@ -161,6 +170,9 @@ class Guard(httpcore.NetworkBackend):
         judged, refusal = self.judge(host, port)
         if refusal is not None:
             raise Permanent(NOT_PUBLIC, code="blocked_target")
+        opened = judged and all(is_within(one.address, self._allow_networks) for one in judged)
+        if not opened and (proxy := way_out(host)) is not None:
+            return proxy.tunnel(host, port, self.fetching.left(self._step))
         failure: OSError | None = None
         candidates = judged[:DIALLED]
         for tried, candidate in enumerate(candidates):

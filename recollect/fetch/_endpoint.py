@@ -15,6 +15,7 @@ import httpx
 
 from recollect.errors import Permanent, SetupError, Transient
 from recollect.fetch._answer import broken_off, join_headers, outcome, read_body, said_in
+from recollect.fetch._way_out import way_out
 
 LARGEST_ANSWER = 64_000_000
 _DOTS = re.compile(r"(?<=/)\.{1,2}(?=[/?]|$)")
@@ -70,6 +71,8 @@ class Endpoint:
         self.base_url = base_url
         self._total = total
         self._headers, self._timeout = headers, timeout
+        proxy = way_out(url.host)
+        self._proxy = proxy.for_httpx() if proxy else None
         # Loading all authorities takes longer than a local request; without TLS, trust none.
         self._trust = (
             httpcore.default_ssl_context()
@@ -81,6 +84,7 @@ class Endpoint:
             headers={**headers, "Accept-Encoding": "gzip"},
             timeout=timeout,
             verify=self._trust,
+            proxy=self._proxy,
             trust_env=False,
             follow_redirects=False,
         )
@@ -133,6 +137,7 @@ class Endpoint:
             headers={**self._headers, "Accept-Encoding": "identity"},
             timeout=self._timeout,
             verify=self._trust,
+            proxy=self._proxy,
             trust_env=False,
             follow_redirects=False,
         ) as client:
@@ -205,8 +210,13 @@ class Endpoint:
             yield
         except httpx.TimeoutException as error:
             raise Transient(f"{self._host} did not answer in time", code="timeout") from error
+        except httpx.ProxyError as error:
+            told = re.match(r"[1-5][0-9]{2}\b", str(error))
+            said = f"the proxy did not connect to {self._host}" + (f": {told[0]}" if told else "")
+            raise Transient(said, code="unreachable") from error
         except httpx.ConnectError as error:
-            raise Transient(f"no connection to {self._host}", code="unreachable") from error
+            way = " through the proxy" if self._proxy else ""
+            raise Transient(f"no connection to {self._host}{way}", code="unreachable") from error
         except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
             raise broken_off(self._host) from error
 

@@ -86,6 +86,9 @@ Sniff = Callable[[Fetched, bytes | None], None]
 """(the answer without its body, the first 512 bytes of that; None while none came yet)"""
 
 
+BY_PROXY = "allowed here; the forward proxy looks the name up"
+
+
 @dataclass(frozen=True, slots=True)
 class UrlVerdict:
     """Whether a URL may be fetched, with everything that led to the decision: for the operator."""
@@ -256,7 +259,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
             target.port,
             judged,
             refusal is None,
-            refusal or "allowed",
+            refusal or ("allowed" if judged else BY_PROXY),
         )
 
     def close(self) -> None:

@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from recollect.cli import app as commands
+from recollect.fetch import use_proxy
+from tests.fakes.gateway import Gateway
 from tests.fakes.site import Site
 
 RULES = "User-agent: *\nDisallow: /private\nAllow: /private/press"
@@ -97,3 +99,26 @@ def test_what_a_missing_robots_txt_means_is_told(site: Site, status: int, allowe
     assert answer["robots"]["allowed"] == allowed
     if not allowed:
         assert str(status) in answer["robots"]["reason"]
+
+
+def test_an_address_is_asked_through_the_forward_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Site() as site, Gateway({"8.8.8.8": int(site.url().rpartition(":")[2][:-1])}) as gateway:
+        site.robots(RULES)
+        monkeypatch.setenv("RECOLLECT_PROXY", gateway.url)
+        try:
+            code, answer = told("http://8.8.8.8/private", "--robots")
+        finally:
+            use_proxy(None)
+
+    assert (code, answer["allowed"], answer["robots"]["line"]) == (1, True, "Disallow: /private")
+    assert gateway.asked == ["CONNECT 8.8.8.8:80 HTTP/1.1"]
+
+
+def test_a_wrong_forward_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_PROXY", "socks5://me:pass-word@proxy")
+
+    done = check("http://8.8.8.8/")
+
+    assert done.exit_code != 0
+    assert "RECOLLECT_PROXY: must be http://host:port" in done.output + str(done.exception)
+    assert "pass-word" not in done.output

@@ -19,7 +19,7 @@ import pytest
 
 from recollect import connectors
 from recollect.cli import doctor
-from recollect.config import load
+from recollect.config import load, proxies_of_environment
 from tests.conftest import Service
 from tests.e2e.shell import Shell, Starter
 
@@ -311,6 +311,23 @@ def test_the_doctor_tells_which_folder_has_no_room(
     found = doctor._disk(load(data_dir=tmp_path / "data", blob_url=f"file://{tmp_path}/files"))
 
     assert [(one.name, one.state) for one in found if one.state != "ok"] == [(name, state)]
+
+
+def test_the_doctor_tells_of_the_forward_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in proxies_of_environment():
+        monkeypatch.delenv(name)
+    assert doctor._way_out(load(data_dir=tmp_path)) == []
+
+    monkeypatch.setenv("https_proxy", "http://me:pass-word@proxy")
+    [unused] = doctor._way_out(load(data_dir=tmp_path))
+    monkeypatch.setenv("RECOLLECT_PROXY", "http://me:pass-word@proxy:3128")
+    [used] = doctor._way_out(load(data_dir=tmp_path))
+
+    assert (unused.state, used.state) == ("off", "ok")
+    assert unused.details.startswith("https_proxy is set and not used")
+    assert used.details.endswith("through proxy:3128")
 
 
 def test_the_doctor_names_secrets_that_others_may_read(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 import gzip
 import io
 import json
-import shutil
 import socket
-import ssl
-import subprocess
 import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -742,31 +739,6 @@ def test_a_silent_handshake_ends(hasty: Fetcher):
     with socket.create_server(("127.0.0.1", 0)) as listener:  # connects, but nobody accepts
         url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
         assert delayed(hasty, url).code == "timeout"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for a.com that signed itself, with its key in one file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs the openssl program to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    made = folder / "both.pem"
-    names = ["-subj", "/CN=a.com", "-addext", "subjectAltName=DNS:a.com"]
-    output = ["-keyout", str(folder / "key"), "-out", str(folder / "certificate")]
-    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
-    subprocess.run([openssl, "req", *kind, *names, *output], check=True, capture_output=True)
-    made.write_text((folder / "key").read_text() + (folder / "certificate").read_text())
-    return made
-
-
-@pytest.fixture
-def secure_site(certificate: Path) -> Iterator[Website]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with Website(tls=context) as site:
-        site.page("/", "hello")
-        yield site
 
 
 def test_a_certificate_that_nobody_trusts_is_refused(secure_site: Website, fetcher: Fetcher):
