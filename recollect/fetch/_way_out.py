@@ -72,7 +72,8 @@ class ForwardProxy:
             return judge(host, ()).allowed
         if any(host == name or host.endswith(f".{name}") for name in self._names):
             return False
-        return inner_only(host, 443) is None
+        # What ends with a number is an address in short, such as 127.1, and left to the system.
+        return not host.rpartition(".")[2].isdigit() and inner_only(host, 443) is None
 
     def for_httpx(self) -> httpx.Proxy:
         host, port = self.address

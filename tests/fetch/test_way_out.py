@@ -199,6 +199,13 @@ def test_an_answer_in_parts_comes_through_the_proxy(site: Website, gateway: Gate
     assert [one.split(" ")[1] for one in gateway.asked] == ["http://api.outside.com/s"]
 
 
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "10.1.515", "0.0.0.0", "[::]", "[::1]"])
+def test_each_spelling_of_an_address_inside_is_reached_directly(host: str):
+    use_proxy(ForwardProxy("http://proxy:3128"))
+
+    assert Endpoint(f"http://{host}:8080")._proxy is None
+
+
 @pytest.mark.parametrize("host", ["ollama", "10.1.2.3", "llm.internal", "direct.com", "localhost"])
 def test_models_of_the_inside_need_no_exception(host: str):
     proxy = ForwardProxy("http://proxy.outside.com:3128", ["direct.com"])
