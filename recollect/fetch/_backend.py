@@ -31,7 +31,7 @@ from recollect.fetch._address import (
     refuse,
     screen,
 )
-from recollect.fetch._way_out import way_out
+from recollect.fetch._way_out import ForwardProxy, way_out
 
 Resolver = Callable[[str, int], Sequence[str]]
 """(name, port) → all its addresses. Raises OSError when there are none."""
@@ -119,8 +119,8 @@ class Guard(httpcore.NetworkBackend):
         only the forward proxy knows has none here."""
         try:
             addresses = [host] if literal_address(host) is not None else self._addresses(host, port)
-        except Transient:
-            if way_out(host) is None:
+        except Transient as error:
+            if error.code != "dns_failure" or way_out(host) is None:
                 raise
             return (), inner_only(host, port)
         judged = [judge(address, self._allow_networks) for address in addresses]
@@ -140,7 +140,7 @@ class Guard(httpcore.NetworkBackend):
         try:
             seconds = self.fetching.left(self._dns)
             if not LOOKUPS.acquire(timeout=seconds):
-                raise TimeoutError
+                raise Transient(f"too many names are looked up: {name} waits", code="timeout")
             threading.Thread(target=look_up, name="look-up", daemon=True).start()
             found = box.get(timeout=seconds)
         except (Empty, TimeoutError) as error:
@@ -172,14 +172,25 @@ class Guard(httpcore.NetworkBackend):
             raise Permanent(NOT_PUBLIC, code="blocked_target")
         opened = judged and all(is_within(one.address, self._allow_networks) for one in judged)
         if not opened and (proxy := way_out(host)) is not None:
-            return proxy.tunnel(host, port, self.fetching.left(self._step))
+            return proxy.tunnel(self._line_to(proxy), host, port, self.fetching.left(self._step))
+        return self._dialled(host, [one.address for one in judged], port)
+
+    def _line_to(self, proxy: ForwardProxy) -> socket.socket:
+        host, port = proxy.address
+        try:
+            known = literal_address(host) is not None
+            return self._dialled(host, [host] if known else self._addresses(host, port), port)
+        except Transient as error:  # its name is not for those who name URLs
+            raise Transient("no connection to the proxy", code="unreachable") from error
+
+    def _dialled(self, host: str, addresses: Sequence[str], port: int) -> socket.socket:
         failure: OSError | None = None
-        candidates = judged[:DIALLED]
+        candidates = addresses[:DIALLED]
         for tried, candidate in enumerate(candidates):
             # A silent address must leave time for those after it.
             share = self.fetching.left(float("inf")) / (len(candidates) - tried)
             try:
-                return self._dial(candidate.address, port, min(share, self._step))
+                return self._dial(candidate, port, min(share, self._step))
             except OSError as error:
                 failure = error
         # The same words for closed, filtered and silent: they are no port scanner's tool.

@@ -71,7 +71,7 @@ class Endpoint:
         self.base_url = base_url
         self._total = total
         self._headers, self._timeout = headers, timeout
-        proxy = way_out(url.host)
+        proxy = way_out(url.raw_host.decode("ascii"))
         self._proxy = proxy.for_httpx() if proxy else None
         # Loading all authorities takes longer than a local request; without TLS, trust none.
         self._trust = (
@@ -123,6 +123,7 @@ class Endpoint:
                 headers=headers,
             ) as response,
         ):
+            self._check_way(response.status_code)
             told = join_headers(response.headers.raw)
             body = read_body(self._in_time(response.iter_raw(), until), told, LARGEST_ANSWER)
             return EndpointAnswer(response.status_code, told, body)
@@ -146,6 +147,7 @@ class Endpoint:
                     request = client.build_request("POST", path, json=json)
                     response = await client.send(request, stream=True)
             try:
+                self._check_way(response.status_code)
                 told = join_headers(response.headers.raw)
                 yield EndpointStream(response.status_code, told, self._parts(response, until))
             finally:
@@ -203,6 +205,15 @@ class Endpoint:
                 raise Transient(f"{self._host} did not finish its answer in time", code="timeout")
             yield part
 
+    def _check_way(self, status: int) -> None:
+        """Only the proxy answers 407 (RFC 9110, 15.5.8), to a plain request for others as well."""
+        if self._proxy is not None and status == 407:
+            raise self._not_connected(status)
+
+    def _not_connected(self, status: object) -> Transient:
+        told = f"the proxy did not connect to {self._host}" + (f": {status}" if status else "")
+        return Transient(told, code="unreachable")
+
     @contextmanager
     def _no_answer_is_transient(self) -> Generator[None]:
         # Text of the client's errors is left out: it may quote what was sent.
@@ -212,8 +223,7 @@ class Endpoint:
             raise Transient(f"{self._host} did not answer in time", code="timeout") from error
         except httpx.ProxyError as error:
             told = re.match(r"[1-5][0-9]{2}\b", str(error))
-            said = f"the proxy did not connect to {self._host}" + (f": {told[0]}" if told else "")
-            raise Transient(said, code="unreachable") from error
+            raise self._not_connected(told and told[0]) from error
         except httpx.ConnectError as error:
             way = " through the proxy" if self._proxy else ""
             raise Transient(f"no connection to {self._host}{way}", code="unreachable") from error

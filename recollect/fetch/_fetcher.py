@@ -116,7 +116,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
         dial: Dial = system_dial,
     ) -> None:
         """`allow_networks` are inside networks that the operator opens; `dial` sees judged
-        addresses only."""
+        addresses only, and those of the operator's forward proxy."""
         self._user_agent = user_agent
         self._allow_networks = tuple(allow_networks)
         self._limits = limits

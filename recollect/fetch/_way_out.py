@@ -45,7 +45,8 @@ class ForwardProxy:
             raise SetupError("RECOLLECT_PROXY: not a valid URL") from None
         host = parsed.raw_host.decode("ascii").strip("[]")
         known = literal_address(host) is not None or (bool(host) and is_name(host))
-        if parsed.scheme != "http" or not known or parsed.raw_path not in (b"", b"/"):
+        bare = parsed.raw_path in (b"", b"/") and "#" not in url
+        if parsed.scheme != "http" or not known or not bare:
             raise SetupError(
                 "RECOLLECT_PROXY: must be http://host:port, or http://user:password@host:port"
             )
@@ -71,7 +72,8 @@ class ForwardProxy:
             return judge(host, ()).allowed
         if any(host == name or host.endswith(f".{name}") for name in self._names):
             return False
-        return inner_only(host, 443) is None
+        # What ends with a number is an address in short, such as 127.1, and left to the system.
+        return not host.rpartition(".")[2].isdigit() and inner_only(host, 443) is None
 
     def for_httpx(self) -> httpx.Proxy:
         host, port = self.address
@@ -80,18 +82,12 @@ class ForwardProxy:
     def _auth(self) -> tuple[str, str] | None:
         return self._login if any(self._login) else None
 
-    def tunnel(self, host: str, port: int, seconds: float) -> socket.socket:
-        """Connected to the host's port, which the proxy looks up. Raises TimeoutError, and
-        Transient (`unreachable`) where the proxy cannot, or may not."""
+    def tunnel(self, line: socket.socket, host: str, port: int, seconds: float) -> socket.socket:
+        """The line to the proxy, connected to the host's port, which the proxy looks up. Raises
+        TimeoutError, and Transient (`unreachable`) where the proxy cannot, or may not."""
         until = time.monotonic() + seconds
         try:
-            line = socket.create_connection(self.address, seconds)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise Transient("no connection to the proxy", code="unreachable") from error
-        try:
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line.settimeout(seconds)
             line.sendall(self._ask(f"[{host}]" if ":" in host else host, port))
             head = _head(line, until)
         except TimeoutError:

@@ -121,7 +121,9 @@ class EndpointEmbedder:
         told = self._format
         try:
             rows = self._request(texts, until)
-            self._most = max(self._most, len(texts))
+            if len(texts) > self._most:
+                self._most = len(texts)
+                self._parts = -1  # the next may have twice as many again
             return rows
         except (Permanent, Transient) as error:
             refused.append(texts)

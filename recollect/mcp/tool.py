@@ -45,14 +45,18 @@ class Arguments(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _as_meant(cls, given: dict[str, object]) -> dict[str, object]:
-        """Models send null or "" for what they leave out, and clients send objects as JSON text."""
+        """Models send null, "", {} or [] for what they leave out (czlonkowski/n8n-mcp#774), and
+        clients send objects as JSON text."""
         meant: dict[str, object] = {}
         for name, value in given.items():
             field = cls.model_fields.get(name)
             if field is None or field.is_required():
                 meant[name] = value
-            elif value is not None and (not isinstance(value, str) or value.strip()):
-                meant[name] = value if field.annotation in TEXTS else _parsed(value)
+                continue
+            if field.annotation not in TEXTS:
+                value = _parsed(value)
+            if value not in (None, {}, []) and (not isinstance(value, str) or value.strip()):
+                meant[name] = value
         return meant
 
     @field_validator("*", mode="before")

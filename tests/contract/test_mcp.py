@@ -257,9 +257,9 @@ def test_arguments_are_described_to_the_simplest_of_assistants(live_url: str, ke
             assert field.get("default", 0) is not None, (tool.name, name)
 
 
-@pytest.mark.parametrize("left_out", [None, "", " "])
+@pytest.mark.parametrize("left_out", [None, "", " ", {}, []])
 def test_what_a_model_leaves_out_may_be_null_or_empty(
-    left_out: str | None, live_url: str, client: httpx.Client, app: App, key: str
+    left_out: object, live_url: str, client: httpx.Client, app: App, key: str
 ) -> None:
     add(client, "A heron in the reeds.")
     drain(app)

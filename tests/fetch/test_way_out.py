@@ -3,6 +3,7 @@
 import base64
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from recollect.fetch import (
     ForwardProxy,
     use_proxy,
 )
+from recollect.fetch._backend import LOOKUPS
 from tests.fakes.gateway import Gateway
 from tests.fakes.website import Website
 
@@ -99,6 +101,18 @@ def test_the_inside_is_as_shut_as_without_a_proxy(gateway: Gateway):
             with pytest.raises(Permanent) as refusal:
                 fetch.get(url)
             assert refusal.value.code == "blocked_target", url
+    assert gateway.asked == []
+
+
+def test_a_name_that_waited_for_its_look_up_is_not_left_to_the_proxy(gateway: Gateway):
+    """Whoever keeps all look-ups busy would have the proxy reach what is refused here."""
+    hasty = FetchLimits(dns=0.01, read=0.5, total=5)
+    with ExitStack() as busy, fetcher(limits=hasty) as fetch:
+        while LOOKUPS.acquire(blocking=False):
+            busy.callback(LOOKUPS.release)
+        assert not fetch.check("http://outside.com/").allowed
+        with pytest.raises(Transient):
+            fetch.get("http://outside.com/")
     assert gateway.asked == []
 
 
@@ -185,6 +199,13 @@ def test_an_answer_in_parts_comes_through_the_proxy(site: Website, gateway: Gate
     assert [one.split(" ")[1] for one in gateway.asked] == ["http://api.outside.com/s"]
 
 
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "10.1.515", "0.0.0.0", "[::]", "[::1]"])
+def test_each_spelling_of_an_address_inside_is_reached_directly(host: str):
+    use_proxy(ForwardProxy("http://proxy:3128"))
+
+    assert Endpoint(f"http://{host}:8080")._proxy is None
+
+
 @pytest.mark.parametrize("host", ["ollama", "10.1.2.3", "llm.internal", "direct.com", "localhost"])
 def test_models_of_the_inside_need_no_exception(host: str):
     proxy = ForwardProxy("http://proxy.outside.com:3128", ["direct.com"])
@@ -200,7 +221,59 @@ def test_all_others_go_through_it(host: str):
     assert ForwardProxy("http://proxy:3128", ["direct.com"]).serves(host)
 
 
+def test_an_exception_holds_for_each_spelling_of_a_name():
+    use_proxy(ForwardProxy("http://proxy:3128", ["xn--bcher-kva.de"]))
+
+    for spelling in ("bücher.de", "xn--bcher-kva.de", "BÜCHER.de.", "api.bücher.de"):
+        assert Endpoint(f"http://{spelling}")._proxy is None, spelling
+    assert Endpoint("http://bücherei.de")._proxy is not None
+
+
 # Trouble with it
+
+
+def test_the_addresses_of_the_proxy_are_tried_within_the_time_of_the_fetch(gateway: Gateway):
+    granted: list[float] = []
+
+    def dial(address: str, port: int, seconds: float) -> socket.socket:
+        granted.append(seconds)
+        if address != "127.0.0.1":
+            raise TimeoutError
+        return socket.create_connection((address, port), seconds)
+
+    def resolve(name: str, port: int) -> Sequence[str]:
+        return ["10.0.0.1", "127.0.0.1"] if name == "proxy.corp" else nobody(name, port)
+
+    use_proxy(ForwardProxy(gateway.url.replace("127.0.0.1", "proxy.corp")))
+    limits = FetchLimits(read=5, total=5)
+    with fetcher(resolve=resolve, dial=dial, limits=limits) as fetch:
+        assert fetch.get("http://outside.com/").data == b"hello"
+    assert len(granted) == 2
+    assert granted[0] <= 2.5
+
+
+def test_a_proxy_whose_name_is_not_known_is_away():
+    use_proxy(ForwardProxy("http://proxy.corp:3128"))
+
+    with fetcher() as fetch, pytest.raises(Transient) as away:
+        fetch.get("http://outside.com/")
+    assert (str(away.value), away.value.code) == ("no connection to the proxy", "unreachable")
+
+
+def test_a_login_that_the_proxy_refuses_is_no_answer_of_the_endpoint(site: Website):
+    """A document would fail for good (`http_407`), also where the login is set right later."""
+    with Gateway({"outside.com": site.port}, login=LOGIN) as gateway:
+        use_proxy(ForwardProxy(gateway.url))
+        outside = Endpoint("http://outside.com")
+
+        async def stream() -> None:
+            async with outside.stream("/", json={}):
+                pass
+
+        for ask in (lambda: outside.request("GET", "/"), lambda: anyio.run(stream)):
+            with pytest.raises(Transient, match=r"not connect to outside\.com: 407") as refusal:
+                ask()
+            assert refusal.value.code == "unreachable"
 
 
 def test_the_login_is_told_to_the_proxy_alone_and_never_shown(site: Website):
@@ -278,6 +351,12 @@ def test_an_address_that_is_no_proxys_is_refused_without_its_password(url: str):
     with pytest.raises(SetupError, match="RECOLLECT_PROXY") as refusal:
         ForwardProxy(secret)
     assert "pass-word" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("login", ["user:12#34", "user:12@34#56", "user#12:34"])
+def test_a_number_sign_in_a_password_makes_nothing_of_it_the_host(login: str):
+    with pytest.raises(SetupError, match="RECOLLECT_PROXY: must be"):
+        ForwardProxy(f"http://{login}@proxy:3128")
 
 
 def test_an_exception_that_is_no_name_is_refused():

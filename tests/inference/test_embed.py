@@ -722,6 +722,20 @@ def test_an_endpoint_that_takes_more_texts_again_gets_more(service: Service):
     assert [len(body["input"]) for body in service.bodies] == [64] * 10
 
 
+def test_after_long_texts_short_ones_go_together_again_soon(service: Service):
+    """An endpoint that takes so many tokens: one book must not have all notes wait."""
+    service.most = 2
+    embedder = connected(service)
+    embedder.embed([f"chapter {number}" for number in range(64)])
+    service.most = 1_000
+    service.bodies.clear()
+    notes = [f"note {number}" for number in range(1_280)]
+
+    assert_meanings(embedder.embed(notes), notes)
+
+    assert len(service.bodies) < 120
+
+
 def test_a_text_that_is_refused_fails_its_document_only(service: Service):
     service.refuse = "overlong"
     embedder = connected(service)
