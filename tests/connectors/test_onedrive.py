@@ -805,6 +805,28 @@ def test_a_shared_folder_is_followed_with_all_that_is_in_it(
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_shortcut_leads_to_a_personal_drive_whose_id_begins_with_zero(
+    graph: FakeGraph, ann: User, connect: Connect, what: str
+):
+    cat = graph.user("cat", kind="personal")
+    team = cat.drive.folder("Team")
+    plan = cat.drive.file("plan.txt", "the plan", into=team)
+    shortcut = ann.drive.shortcut(cat.drive, plan if what == "file" else team)
+    source = connect(ann, shared=True)
+    source.sync()
+    known = dict(source.items)
+    graph.drops_zeros = True
+    ann.drive.rename(shortcut, "Cat")
+
+    source.sync()
+    source.sync()
+
+    assert source.items.keys() == known.keys() != set()
+    [item] = source.items.values()
+    assert content(source, item.title or "").data == b"the plan"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
 def test_what_is_unshared_is_gone_once_that_is_certain(
     ann: User, bob: User, connect: Connect, what: str
 ):
