@@ -1282,6 +1282,23 @@ def test_an_export_over_10_mb_falls_back_to_text(drive: FakeDrive, connect: Conn
     assert (blob.mime, blob.data) == ("text/plain", b"only words")
 
 
+def test_an_export_that_google_fails_at_falls_back_to_text(drive: FakeDrive, connect: Connect):
+    """For good, in one format of several: googleapis/google-api-go-client issue 2961."""
+    doc = drive.doc("d", "**words**", plain=b"only words")
+    with Proxy(drive.url) as proxy:
+        source = connect(proxy.url)
+        sync(source)
+        broken = {"error": {"code": 500, "errors": [{"reason": "internalError"}]}}
+        proxy.on("mimeType=text%2Fmarkdown", status=500, json_body=broken, times=None)
+
+        blob = read(source, doc)
+
+        assert (blob.mime, blob.data) == ("text/plain", b"only words")
+        proxy.on("mimeType=text%2Fplain", status=400, json_body={}, times=None)
+        with pytest.raises(Transient):
+            read(source, doc)
+
+
 def test_an_export_that_is_too_large_in_any_form_says_so(drive: FakeDrive, connect: Connect):
     table = drive.sheet("t", {"a": [[1]]})
     drive.nodes[table].data = b"x" * (LARGEST_EXPORT + 1)
