@@ -676,6 +676,21 @@ def test_the_right_region_is_told(
     assert "in region eu-central-1, not in us-east-1" in str(error)
 
 
+@pytest.mark.parametrize("code", ["SecondLevelDomainForbidden", "PathStyleDomainForbidden"])
+def test_an_endpoint_that_must_name_the_bucket_is_told(
+    synced: MemorySource, proxy: Proxy, code: str
+):
+    """Alibaba's and Tencent's: github.com/peak/s5cmd/issues/518,
+    github.com/gobackup/gobackup/issues/233"""
+    proxy.on("list-type=2", status=403, body=error(code))
+
+    told = refused(synced)
+
+    assert isinstance(told, Permanent)
+    assert told.code == "wrong_endpoint"
+    assert f"http://{synced.metadata['bucket']}.127.0.0.1:" in str(told)
+
+
 def test_a_redirect_without_a_region_is_no_listing(synced: MemorySource, proxy: Proxy):
     proxy.on("list-type=2", status=302, headers={"Location": f"{proxy.url}/elsewhere"}, body=b"")
 

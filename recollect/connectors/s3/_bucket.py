@@ -62,6 +62,8 @@ ELSEWHERE = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed",
      "IllegalLocationConstraintException", "IncorrectEndpoint"}
 )  # fmt: skip
+NAMED_IN_HOST = frozenset({"SecondLevelDomainForbidden", "PathStyleDomainForbidden"})
+"""what Alibaba and Tencent say to a bucket that is named in the path"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +294,13 @@ class S3Bucket:
             return away
         if code in ELSEWHERE or 300 <= answer.status < 400:
             return self._elsewhere(region)
+        if code in NAMED_IN_HOST:
+            base = urlsplit(self._settings.endpoint or self._settings.base_url)
+            return Permanent(
+                f"{self._host} wants the bucket in the name of the host; make the endpoint"
+                f" {base.scheme}://{self._settings.bucket}.{base.netloc}{base.path}",
+                code="wrong_endpoint",
+            )
         if answer.status == 403 and (code or not answer.data):
             return Permanent(
                 f"the key may not read this; it needs {right}, and kms:Decrypt where the bucket is"
