@@ -127,7 +127,9 @@ class Api:
                 if answer.status == 401 and token is not None:
                     if refused is not None:
                         told = self._endpoint.message(answer, hide=(token,))
-                        raise Reauthorize(f"the provider refuses the authorization: {told}")
+                        raise self._judge(answer) or Reauthorize(
+                            f"the provider refuses the authorization: {told}"
+                        )
                     refused = token
                     continue
                 raise (

@@ -946,6 +946,24 @@ def test_a_refused_folder_in_a_shared_one_takes_nothing_along(
     assert len(source.items) == 1
 
 
+def test_a_slip_of_microsoft_s_costs_no_authorization(
+    graph: FakeGraph, ann: User, connect: Connect
+):
+    """github.com/OneDrive/onedrive-api-docs/issues/1489"""
+    ann.drive.file("a.txt")
+    source = connect(ann)
+    source.access = StillGood(ann.token)
+    slip = "Unable to initialize RPS"
+    graph.refuse(401, "InvalidAuthenticationToken", message=slip, at="/delta", times=2)
+
+    source.sync()
+
+    assert len(source.items) == 1
+    graph.refuse(401, "InvalidAuthenticationToken", message=slip, at="/delta", times=99)
+    with pytest.raises(Transient):
+        source.sync()
+
+
 def test_an_authorization_that_one_shared_thing_refuses_is_good_for_all_others(
     graph: FakeGraph, ann: User, bob: User, connect: Connect
 ):

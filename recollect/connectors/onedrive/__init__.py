@@ -56,6 +56,9 @@ LIMITS = frozenset({"activityLimitReached", "throttledRequest", "TooManyRequests
 TOO_FEW_SCOPES = frozenset(
     {"InvalidAuthenticationToken", "Authorization_RequestDenied", "unauthenticated"}
 )
+SLIP = "Unable to initialize RPS"
+"""in what Graph says of a good token now and then
+(github.com/OneDrive/onedrive-api-docs/issues/1489)"""
 REFUSALS = {
     "malwareDetected": (
         "malware",
@@ -133,6 +136,8 @@ class OneDrive(Connector):
             )
         if not 400 <= status < 500:
             return None
+        if SLIP in message:
+            return Transient("Microsoft could not read its token", code=PROVIDER_UNAVAILABLE)
         if codes & TOO_FEW_SCOPES:
             return Reauthorize(f"Microsoft refuses the authorization ({message})")
         for code in sorted(codes & REFUSALS.keys()):
