@@ -382,14 +382,23 @@ def test_a_forgotten_history_is_told(gmail: FakeGmail, source: Clocked):
         source.sync()
 
 
-def test_a_history_that_is_always_forgotten_is_no_endless_loop(gmail: FakeGmail, source: Clocked):
-    gmail.mail()
+def test_a_history_that_is_always_forgotten_is_no_endless_loop(
+    gmail: FakeGmail, source: Clocked
+):
+    """As that of a mailbox in which nothing has happened for weeks: github.com/gauteh/lieer issues
+    203 and 301, github.com/LogicLabs-OU/OpenArchiver/issues/443"""
+    gone, _ = gmail.mail(), gmail.mail()
     gmail.refuse("^GET .*/history", 404, "notFound", times=None)
+    source.again()
+    assert len(source.items) == 2
+    assert source.cursor is not None
+    assert source.cursor["listed"] is True
+    gmail.trash(gone)
 
-    with pytest.raises(Transient):
-        source.again()
+    source.again()
+    source.again()
 
-    assert len(source.items) == 1
+    assert local(source) == remote(gmail) != {}
 
 
 def test_the_stored_cursor_moves(gmail: FakeGmail, source: Clocked):
