@@ -382,6 +382,17 @@ def test_a_forgotten_history_is_told(gmail: FakeGmail, source: Clocked):
         source.sync()
 
 
+def test_what_gmail_says_of_the_mailbox_fails_no_thread(gmail: FakeGmail, source: Clocked):
+    """It says so of good ones, too, for a while:
+    github.com/googleapis/google-api-java-client-services/issues/15307"""
+    thread = gmail.mail()
+    source.sync()
+    gmail.refuse("^GET .*/threads/", 400, "failedPrecondition", times=1)
+
+    with pytest.raises(Transient, match="no mailbox"):
+        read(source, thread)
+
+
 def test_a_history_that_is_always_forgotten_is_no_endless_loop(
     gmail: FakeGmail, source: Clocked
 ):
