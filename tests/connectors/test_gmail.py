@@ -393,9 +393,7 @@ def test_what_gmail_says_of_the_mailbox_fails_no_thread(gmail: FakeGmail, source
         read(source, thread)
 
 
-def test_a_history_that_is_always_forgotten_is_no_endless_loop(
-    gmail: FakeGmail, source: Clocked
-):
+def test_a_history_that_is_always_forgotten_is_no_endless_loop(gmail: FakeGmail, source: Clocked):
     """As that of a mailbox in which nothing has happened for weeks: github.com/gauteh/lieer issues
     203 and 301, github.com/LogicLabs-OU/OpenArchiver/issues/443"""
     gone, _ = gmail.mail(), gmail.mail()
