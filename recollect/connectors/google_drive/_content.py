@@ -99,7 +99,7 @@ def content_of(api: Api, item: Remembered) -> Blob:
             data = _got(api, item, f"{path}/export", {"mimeType": form}, headers, form)
         except Transient as error:
             # Google fails at some in one format (googleapis/google-api-go-client issue 2961).
-            if error.code == RATE_LIMITED:
+            if error.code == RATE_LIMITED or error.after is not None:
                 raise
             passing = error
         except Permanent as error:
