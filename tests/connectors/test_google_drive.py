@@ -428,6 +428,22 @@ def test_what_is_in_a_folder_goes_to_the_trash_with_it_and_comes_back(
     assert source.known_folders.keys() == {ROOT}
 
 
+def test_what_is_in_several_folders_comes_back(drive: FakeDrive, connect: Connect):
+    top = drive.folder("Top")
+    docs = {drive.doc(f"d{n}", "x", drive.folder(f"Inner {n}", top)) for n in range(3)}
+    source = connect()
+    sync(source)
+    drive.trash(top)
+    sync(source)
+    assert source.items == {}
+
+    drive.restore(top)
+    sync(source)
+
+    assert source.items.keys() == docs
+    assert local(source) == drive.documents()
+
+
 def test_rename_and_move_change_title_and_path_only(drive: FakeDrive, connect: Connect):  # [6]
     folder, target = drive.folder("A"), drive.folder("B")
     doc = drive.doc("d", "x", folder)
