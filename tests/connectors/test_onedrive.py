@@ -1563,6 +1563,7 @@ def test_a_wait_that_makes_no_sense_is_short(told: str):
         (403, "Authorization_RequestDenied", Reauthorize),
         (403, "InvalidAuthenticationToken", Reauthorize),
         (423, "resourceLocked", Transient),
+        (423, "notAllowed", Transient),
         (404, "itemNotFound", None),
         (500, "generalException", None),
         (503, "serviceNotAvailable", None),
@@ -1581,16 +1582,19 @@ def test_refusals_that_are_not_of_microsoft_mean_what_they_mean_everywhere(body:
     assert CONNECTOR.judge(EndpointAnswer(403, {}, body)) is None
 
 
-@pytest.mark.parametrize("code", ["accessDenied", "notAllowed"])
+@pytest.mark.parametrize(
+    ("status", "code"), [(403, "accessDenied"), (403, "notAllowed"), (423, "notAllowed")]
+)
 def test_an_account_that_is_blocked_goes_on_once_it_is_let_in_again(
-    graph: FakeGraph, ann: User, connect: Connect, code: str
+    graph: FakeGraph, ann: User, connect: Connect, status: int, code: str
 ):
+    """A site that an administrator blocks answers 423 (github.com/dust-tt/dust/pull/20377)."""
     ann.drive.file("a.txt")
     source = connect(ann)
     source.granted = ["Files.Read", "User.Read"]
     source.sync()
     for _ in range(2):
-        graph.refuse(403, code, at="/delta")
+        graph.refuse(status, code, at="/delta", message="Access to this site has been blocked.")
         with pytest.raises(Permanent, match="ask the administrator"):
             source.sync()
 
