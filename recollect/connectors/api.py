@@ -126,7 +126,10 @@ class Api:
                     return answer
                 if answer.status == 401 and token is not None:
                     if refused is not None:
-                        raise Reauthorize("the provider refuses the authorization")
+                        told = self._endpoint.message(answer, hide=(token,))
+                        raise self._judge(answer) or Reauthorize(
+                            f"the provider refuses the authorization: {told}"
+                        )
                     refused = token
                     continue
                 raise (

@@ -121,6 +121,8 @@ class Verdict:
     title: str | None = None
     failed: bool = False
     """count it among the failures of the run"""
+    counted: bool = True
+    """False: a `Trouble` of the same run is about it"""
 
 
 @dataclass(frozen=True, slots=True)

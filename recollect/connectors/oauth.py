@@ -70,7 +70,7 @@ WRONG_CLIENT = frozenset(
 INVALID_CLIENT = "invalid_client"
 """the code of our errors for all of those"""
 WRONG_CALLBACK = "redirect_uri_mismatch"
-PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
+PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down", "internal_failure"})
 DEAD = LOST | {"invalid_token"}
 """what some say, against RFC 7009 2.2, where there is nothing left to revoke"""
 SIGN_IN = frozenset({"openid", "email", "profile", "offline_access"})

@@ -317,7 +317,7 @@ class Fetcher(AbstractContextManager["Fetcher"]):
                 "Host": target.authority,
                 "User-Agent": self._user_agent,
                 "Accept-Encoding": "gzip",
-                "Accept": "*/*",
+                "accept": "*/*",  # as a caller spells another one
                 **{name: value for name, value in headers.items() if name not in OURS},
             },
             content=content,

@@ -481,6 +481,8 @@ def said_already(claim: SyncClaim, verdict: Verdict, row: Mapping[str, Any] | No
 
 
 def count_verdict(verdict: Verdict, counts: SyncCounts) -> None:
+    if not verdict.counted:
+        return
     if verdict.failed:
         counts.failed += 1
     elif verdict.kind != PLANNED:

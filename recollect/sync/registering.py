@@ -138,7 +138,7 @@ def _subscribe(
     asked = Registration(id, connection.id, resource, secret, url)
     try:
         made = connector.subscribe(source, asked)
-    except (Permanent, Transient) as error:
+    except (Permanent, Transient, Reauthorize) as error:  # 401 for what may not be pushed, too
         LOG.warning("pushes are off", connection=connection.id, reason=str(error))
         with app.db.begin() as tx:
             push_registrations.refuse_registration(tx, id, str(error), PUSH_RETRY)
@@ -206,7 +206,7 @@ def revoke(app: App, due: Revocation) -> None:
         for one in told["registrations"]:
             try:
                 connector.unsubscribe(api, Registration(**one))
-            except Permanent as error:  # the others and the authorization are to end all the same
+            except (Permanent, Reauthorize) as error:  # the others, and the authorization, end
                 LOG.info("registration not removed", provider=due.provider, reason=str(error))
         if revokes and spec.revoke_url is not None:
             oauth.revoke(spec, client, tokens, headers=connector.headers())

@@ -278,6 +278,8 @@ class StoredAccess:
                 )
             except Reauthorize as error:
                 fresh = error
+            except Permanent as error:  # says nothing of what was to be read with it
+                raise Permanent(str(error), code=oauth.INVALID_CLIENT) from error
             with self._app.db.begin() as tx:
                 now = self._opened(connections.sealed(tx, self._connection.id, lock=True))
                 if now != tokens:  # the user has authorized again meanwhile

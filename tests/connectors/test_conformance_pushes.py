@@ -329,6 +329,26 @@ def half_over(loud: Loud) -> None:
 
 
 @every("loud", conforming("renewed"), indirect=True)
+def test_27_a_provider_that_calls_a_registration_unauthorized_is_polled(loud: Loud) -> None:
+    """With an authorization that is good for all else: github.com/OneDrive/onedrive-api-docs
+    issue 1740, and Google's `push.webhookUrlUnauthorized` for a domain that is not verified."""
+    assert loud.peer.registers is not None
+    loud.peer.proxy.on(loud.peer.registers, status=401, times=None)
+    loud.connect()
+    loud.sync()
+    for _ in range(3):
+        half_over(loud)
+        loud.work()
+
+    shown = loud.connection()
+    assert shown["pushes"].startswith("off (")
+    assert shown["state"] == "ready"
+    with loud.app.db.begin() as tx:
+        stored = push_registrations.registered(tx, ConnectionId(loud.id))
+    assert len(stored) == 1
+
+
+@every("loud", conforming("renewed"), indirect=True)
 def test_28_a_registration_that_is_under_way_at_the_end_is_taken_back(loud: Loud) -> None:
     assert loud.peer.registers is not None
 
@@ -371,6 +391,20 @@ def test_28_a_connection_that_is_gone_has_nothing_to_register(loud: Loud) -> Non
         push_registrations.add_registration(
             tx, "one", ConnectionId(loud.id), "another", secret="", url="https://a.org/"
         )
+
+
+@every("loud", ["github"], indirect=True)
+def test_28_an_authorization_is_taken_back_though_a_registration_stays(loud: Loud) -> None:
+    """Microsoft has answered 401 where a subscription was to be deleted:
+    github.com/OneDrive/onedrive-api-docs issue 869."""
+    loud.begun()
+    loud.peer.proxy.on("DELETE .*/hooks", status=401, times=None)
+
+    assert loud.http.delete(f"/v3/connections/{loud.id}").status_code == 200
+    loud.work()
+
+    said = [(seen.method, seen.path.rpartition("/")[2]) for seen in loud.peer.proxy.log]
+    assert ("DELETE", "grant") in said
 
 
 @every("loud", conforming("renewed"), indirect=True)

@@ -382,14 +382,32 @@ def test_a_forgotten_history_is_told(gmail: FakeGmail, source: Clocked):
         source.sync()
 
 
+def test_what_gmail_says_of_the_mailbox_fails_no_thread(gmail: FakeGmail, source: Clocked):
+    """It says so of good ones, too, for a while:
+    github.com/googleapis/google-api-java-client-services/issues/15307"""
+    thread = gmail.mail()
+    source.sync()
+    gmail.refuse("^GET .*/threads/", 400, "failedPrecondition", times=1)
+
+    with pytest.raises(Transient, match="no mailbox"):
+        read(source, thread)
+
+
 def test_a_history_that_is_always_forgotten_is_no_endless_loop(gmail: FakeGmail, source: Clocked):
-    gmail.mail()
+    """As that of a mailbox in which nothing has happened for weeks: github.com/gauteh/lieer issues
+    203 and 301, github.com/LogicLabs-OU/OpenArchiver/issues/443"""
+    gone, _ = gmail.mail(), gmail.mail()
     gmail.refuse("^GET .*/history", 404, "notFound", times=None)
+    source.again()
+    assert len(source.items) == 2
+    assert source.cursor is not None
+    assert source.cursor["listed"] is True
+    gmail.trash(gone)
 
-    with pytest.raises(Transient):
-        source.again()
+    source.again()
+    source.again()
 
-    assert len(source.items) == 1
+    assert local(source) == remote(gmail) != {}
 
 
 def test_the_stored_cursor_moves(gmail: FakeGmail, source: Clocked):

@@ -428,6 +428,22 @@ def test_what_is_in_a_folder_goes_to_the_trash_with_it_and_comes_back(
     assert source.known_folders.keys() == {ROOT}
 
 
+def test_what_is_in_several_folders_comes_back(drive: FakeDrive, connect: Connect):
+    top = drive.folder("Top")
+    docs = {drive.doc(f"d{n}", "x", drive.folder(f"Inner {n}", top)) for n in range(3)}
+    source = connect()
+    sync(source)
+    drive.trash(top)
+    sync(source)
+    assert source.items == {}
+
+    drive.restore(top)
+    sync(source)
+
+    assert source.items.keys() == docs
+    assert local(source) == drive.documents()
+
+
 def test_rename_and_move_change_title_and_path_only(drive: FakeDrive, connect: Connect):  # [6]
     folder, target = drive.folder("A"), drive.folder("B")
     doc = drive.doc("d", "x", folder)
@@ -1280,6 +1296,23 @@ def test_an_export_over_10_mb_falls_back_to_text(drive: FakeDrive, connect: Conn
     blob = read(source, doc)
 
     assert (blob.mime, blob.data) == ("text/plain", b"only words")
+
+
+def test_an_export_that_google_fails_at_falls_back_to_text(drive: FakeDrive, connect: Connect):
+    """For good, in one format of several: googleapis/google-api-go-client issue 2961."""
+    doc = drive.doc("d", "**words**", plain=b"only words")
+    with Proxy(drive.url) as proxy:
+        source = connect(proxy.url)
+        sync(source)
+        broken = {"error": {"code": 500, "errors": [{"reason": "internalError"}]}}
+        proxy.on("mimeType=text%2Fmarkdown", status=500, json_body=broken, times=None)
+
+        blob = read(source, doc)
+
+        assert (blob.mime, blob.data) == ("text/plain", b"only words")
+        proxy.on("mimeType=text%2Fplain", status=400, json_body={}, times=None)
+        with pytest.raises(Transient):
+            read(source, doc)
 
 
 def test_an_export_that_is_too_large_in_any_form_says_so(drive: FakeDrive, connect: Connect):

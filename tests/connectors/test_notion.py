@@ -1162,6 +1162,36 @@ def test_where_the_rendering_lacks_something_the_blocks_are_read(
     assert ("example.com/read" in told) == (why == "unknown")
 
 
+def test_where_the_blocks_cannot_be_read_the_rendering_stands(
+    notion: FakeNotion, source: MemorySource
+):
+    """Notion refuses to list blocks of which it does not know one:
+    github.com/openclaw/notcrawl/issues/59"""
+    page = notion.page("Page", para("words"))
+    sync(source, notion)
+    for markdown in ("words", ""):
+        notion.answer_with({"markdown": markdown, "unknown_block_ids": [ANN]}, on="markdown")
+    notion.refuse(400, times=2, on=f"/blocks/{page.key}/children", code="validation_error")
+
+    told = CONNECTOR.fetch(source, source.rows[page.key])
+
+    assert told.text == "words"
+    assert len(told.warnings) == 1
+    with pytest.raises(Permanent):
+        CONNECTOR.fetch(source, source.rows[page.key])
+
+
+def test_lists_that_notion_cannot_give_are_asked_for_in_small_pages(
+    notion: FakeNotion, source: MemorySource
+):
+    pages = [notion.page(f"Page {at}", para("words")) for at in range(30)]
+    notion.heaviest = 50
+
+    sync(source, notion)
+
+    assert source.items.keys() == {page.key for page in pages}
+
+
 # --- files that lie at Notion --------------------------------------------------------------------
 
 

@@ -606,6 +606,16 @@ def test_what_is_none_of_these_gives_nothing_up(own: Peer, answer: dict[str, Any
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("error", ["temporarily_unavailable", "internal_failure"])
+def test_what_passes_by_itself(own: Peer, error: str):
+    """The second is Google's: github.com/googleapis/google-auth-library-python/pull/368"""
+    tokens = own.authorize()
+    own.proxy.on("^POST /token", status=400, json_body={"error": error})
+
+    with pytest.raises(Transient, match=error):
+        own.refresh(tokens)
+
+
 @pytest.mark.parametrize("error", ["access_denied", "invalid_client", "strange", "server_error"])
 def test_no_message_repeats_a_secret(own: Peer, error: str):
     link = own.begin()

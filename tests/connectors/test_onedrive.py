@@ -805,6 +805,28 @@ def test_a_shared_folder_is_followed_with_all_that_is_in_it(
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_shortcut_leads_to_a_personal_drive_whose_id_begins_with_zero(
+    graph: FakeGraph, ann: User, connect: Connect, what: str
+):
+    cat = graph.user("cat", kind="personal")
+    team = cat.drive.folder("Team")
+    plan = cat.drive.file("plan.txt", "the plan", into=team)
+    shortcut = ann.drive.shortcut(cat.drive, plan if what == "file" else team)
+    source = connect(ann, shared=True)
+    source.sync()
+    known = dict(source.items)
+    graph.drops_zeros = True
+    ann.drive.rename(shortcut, "Cat")
+
+    source.sync()
+    source.sync()
+
+    assert source.items.keys() == known.keys() != set()
+    [item] = source.items.values()
+    assert content(source, item.title or "").data == b"the plan"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
 def test_what_is_unshared_is_gone_once_that_is_certain(
     ann: User, bob: User, connect: Connect, what: str
 ):
@@ -922,6 +944,24 @@ def test_a_refused_folder_in_a_shared_one_takes_nothing_along(
             assert trouble.code == f"http_{status}"
 
     assert len(source.items) == 1
+
+
+def test_a_slip_of_microsoft_s_costs_no_authorization(
+    graph: FakeGraph, ann: User, connect: Connect
+):
+    """github.com/OneDrive/onedrive-api-docs/issues/1489"""
+    ann.drive.file("a.txt")
+    source = connect(ann)
+    source.access = StillGood(ann.token)
+    slip = "Unable to initialize RPS"
+    graph.refuse(401, "InvalidAuthenticationToken", message=slip, at="/delta", times=2)
+
+    source.sync()
+
+    assert len(source.items) == 1
+    graph.refuse(401, "InvalidAuthenticationToken", message=slip, at="/delta", times=99)
+    with pytest.raises(Transient):
+        source.sync()
 
 
 def test_an_authorization_that_one_shared_thing_refuses_is_good_for_all_others(
@@ -1523,6 +1563,7 @@ def test_a_wait_that_makes_no_sense_is_short(told: str):
         (403, "Authorization_RequestDenied", Reauthorize),
         (403, "InvalidAuthenticationToken", Reauthorize),
         (423, "resourceLocked", Transient),
+        (423, "notAllowed", Transient),
         (404, "itemNotFound", None),
         (500, "generalException", None),
         (503, "serviceNotAvailable", None),
@@ -1541,16 +1582,19 @@ def test_refusals_that_are_not_of_microsoft_mean_what_they_mean_everywhere(body:
     assert CONNECTOR.judge(EndpointAnswer(403, {}, body)) is None
 
 
-@pytest.mark.parametrize("code", ["accessDenied", "notAllowed"])
+@pytest.mark.parametrize(
+    ("status", "code"), [(403, "accessDenied"), (403, "notAllowed"), (423, "notAllowed")]
+)
 def test_an_account_that_is_blocked_goes_on_once_it_is_let_in_again(
-    graph: FakeGraph, ann: User, connect: Connect, code: str
+    graph: FakeGraph, ann: User, connect: Connect, status: int, code: str
 ):
+    """A site that an administrator blocks answers 423 (github.com/dust-tt/dust/pull/20377)."""
     ann.drive.file("a.txt")
     source = connect(ann)
     source.granted = ["Files.Read", "User.Read"]
     source.sync()
     for _ in range(2):
-        graph.refuse(403, code, at="/delta")
+        graph.refuse(status, code, at="/delta", message="Access to this site has been blocked.")
         with pytest.raises(Permanent, match="ask the administrator"):
             source.sync()
 

@@ -541,7 +541,8 @@ def test_a_listing_that_failed_goes_on_in_the_next_sync(synced: MemorySource, pr
 
     heard = synced.sync(at=synced.since + timedelta(minutes=10))
 
-    assert proxy.asked("start-after") == proxy.asked("list-type=2") == 2
+    assert "start-after" in proxy.log[0].path
+    assert proxy.asked("list-type=2") == 2
     assert not any(isinstance(change, Listing) for change in heard)
     assert len(synced.items) == 26
     assert synced.items["97"].formerly is None
@@ -675,6 +676,21 @@ def test_the_right_region_is_told(
     assert "in region eu-central-1, not in us-east-1" in str(error)
 
 
+@pytest.mark.parametrize("code", ["SecondLevelDomainForbidden", "PathStyleDomainForbidden"])
+def test_an_endpoint_that_must_name_the_bucket_is_told(
+    synced: MemorySource, proxy: Proxy, code: str
+):
+    """Alibaba's and Tencent's: github.com/peak/s5cmd/issues/518,
+    github.com/gobackup/gobackup/issues/233"""
+    proxy.on("list-type=2", status=403, body=error(code))
+
+    told = refused(synced)
+
+    assert isinstance(told, Permanent)
+    assert told.code == "wrong_endpoint"
+    assert f"http://{synced.metadata['bucket']}.127.0.0.1:" in str(told)
+
+
 def test_a_redirect_without_a_region_is_no_listing(synced: MemorySource, proxy: Proxy):
     proxy.on("list-type=2", status=302, headers={"Location": f"{proxy.url}/elsewhere"}, body=b"")
 
@@ -734,20 +750,72 @@ def test_what_is_no_listing_is_not_taken_for_an_empty_one(
     assert error.code == "provider_unavailable"
 
 
-def test_a_listing_that_goes_in_circles_ends(synced: MemorySource, proxy: Proxy):
-    """A server that does not know start-after."""
+@pytest.mark.parametrize(
+    ("token", "code"), [(True, "provider_unavailable"), (False, "unordered_listing")]
+)
+def test_a_listing_that_goes_in_circles_ends(
+    synced: MemorySource, proxy: Proxy, token: bool, code: str
+):
+    """A server that knows neither, or without a token: one that speaks version 1 of the API."""
     first: list[bytes] = []
 
     def repeat(body: bytes) -> bytes:
-        first.append(body)
+        told = re.sub(rb"<NextContinuationToken>.*?</NextContinuationToken>", b"", body)
+        first.append(body if token else told)
         return first[0]
 
     proxy.on("list-type=2", times=None, alter=repeat)
 
     error = refused(synced)
 
-    assert isinstance(error, Permanent)
-    assert error.code == "unordered_listing"
+    assert isinstance(error, Transient if token else Permanent)
+    assert error.code == code
+
+
+def page_of(*keys: str, token: str = "") -> bytes:
+    contents = "".join(
+        f"<Contents><Key>{key}</Key><Size>1</Size><ETag>{key}</ETag>"
+        "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+        for key in keys
+    )
+    following = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    return (
+        f"<ListBucketResult><IsTruncated>{'true' if token else 'false'}</IsTruncated>"
+        f"{following}{contents}</ListBucketResult>"
+    ).encode()
+
+
+def test_keys_need_not_come_in_their_order(amazon: Amazon, connect: Connect, proxy: Proxy):
+    """github.com/storj/storj/issues/5564, github.com/rclone/rclone/issues/9002, and Amazon's
+    directory buckets."""
+    source = connect(amazon.bucket())
+    for _ in range(2):
+        proxy.on("list-type=2", status=200, body=page_of("m", "a", token="t/1+="))
+        proxy.on("list-type=2", status=200, body=page_of(token="t2"))
+        proxy.on("list-type=2", status=200, body=page_of("z", "b"))
+    source.sync()
+
+    heard = later(source)
+
+    assert list(source.items) == ["m", "a", "z", "b"]
+    assert [path.path.rpartition("?")[2].split("&")[0] for path in proxy.log[-3:]] == [
+        "encoding-type=url", "continuation-token=t%2F1%2B%3D", "continuation-token=t2"
+    ]  # fmt: skip
+    assert [change.cursor["after"] for change in heard if isinstance(change, Checkpoint)] == (
+        [None] * 4
+    ), "no key tells where it was cut off"
+
+
+def test_a_server_that_begins_at_the_last_key_again(amazon: Amazon, connect: Connect, proxy: Proxy):
+    """github.com/rustfs/rustfs/issues/1165"""
+    source = connect(amazon.bucket())
+    proxy.on("continuation-token=t", status=200, body=page_of("c"))
+    proxy.on("start-after=b", status=200, body=page_of("b", "c"))
+    proxy.on("list-type=2", status=200, body=page_of("a", "b", token="t"))
+
+    source.sync()
+
+    assert list(source.items) == ["a", "b", "c"]
 
 
 # --- trouble that passes ----------------------------------------------------------------------

@@ -704,6 +704,18 @@ def test_redirects_without_end_end(site: Site, source: MemorySource):
     assert documents(source) == {"/"}
 
 
+def test_pages_are_asked_for_as_html(site: Site, source: MemorySource):
+    """Some sites give Markdown, or 406, to who takes everything alike:
+    github.com/clavia-labs/tardigrade/pull/345, github.com/colophon-group/jobseek/pull/2225"""
+    site.write("/", "Welcome.")
+    site.header("/", "accept", "text/html, ", otherwise=406)
+
+    crawl(source)
+
+    assert documents(source) == {"/"}
+    assert site.requests[-1].headers["accept"].count("*/*") == 1
+
+
 def test_a_start_page_may_redirect_within_its_host(site: Site, source: MemorySource):
     site.redirect("/", "/en/")
     site.write("/en/", links=["/en/a"])

@@ -826,7 +826,11 @@ class FakeDrive:
 
 
 class _Query:
-    """Drive's search language, as much of it as is used here: and, or, brackets, four terms."""
+    """Drive's search language, as much of it as is used here: and, or, brackets, four terms.
+
+    Of what stands between `or` only the first counts: asked for what is in any of several folders,
+    Drive may give that of some alone, or of none (github.com/rclone/rclone/issues/3114, 9810).
+    """
 
     def __init__(
         self, text: str, trashed: Callable[[Node], bool], missing: Callable[[str], bool]
@@ -842,7 +846,7 @@ class _Query:
         terms = [self._all()]
         while self._take("or"):
             terms.append(self._all())
-        return lambda node: any(term(node) for term in terms)
+        return terms[0]
 
     def _all(self) -> Callable[[Node], bool]:
         terms = [self._term()]

@@ -256,6 +256,9 @@ class FakeGraph:
         """whether what is in a restored folder is told of"""
         self.denies = False
         """whether 403 is answered of what is not shared with who asks, and not 404"""
+        self.drops_zeros = False
+        """whether ids in a shortcut to a personal drive lack the zero that they begin with
+        (github.com/OneDrive/onedrive-api-docs/issues/1890)"""
         self.direct = False
         """whether content is answered without a redirect"""
         self.wire: list[tuple[str, Any]] = []
@@ -611,10 +614,11 @@ class FakeGraph:
         if thing.remote is not None:
             other, target = thing.remote
             kind = {"folder": {"childCount": 0}} if target.folder else {"file": {}}
+            cut = int(self.drops_zeros and other.kind == "personal")
             found["remoteItem"] = {
-                "id": target.id,
+                "id": target.id[cut:],
                 "name": target.name,
-                "parentReference": {"driveId": other.id, "driveType": other.kind},
+                "parentReference": {"driveId": other.id[cut:], "driveType": other.kind},
                 **kind,
             }
         return found

@@ -316,6 +316,9 @@ class FakeNotion:
         self.most_results = 10_000
         self.most_records = 20_000
         """blocks that are rendered as Markdown"""
+        self.heaviest = 100
+        """things of a page that the search and queries can give; more are answered with 504
+        (github.com/dust-tt/dust/pull/5133)"""
         self.knows_markdown = True
         self.may_read = True
         """capability of the integration"""
@@ -770,6 +773,8 @@ class FakeNotion:
     def _list(
         self, body: Json, keys: list[str], kind: str, told: Mapping[str, Json] | None = None
     ) -> Reply:
+        if told is None and int(body.get("page_size", 100)) > self.heaviest:
+            return _error(504, "gateway_timeout")
         at, start = body.get("start_cursor"), 0
         incomplete = told is None and len(keys) > self.most_results
         keys = keys[: self.most_results] if incomplete else keys

@@ -118,6 +118,18 @@ class Site(Website):
         """This page answers so from now on."""
         self.page(path, b"", status=status, headers=headers)
 
+    def header(self, path: str, name: str, beginning: str, *, otherwise: int) -> None:
+        """From now on it is served only if a header of the request begins so."""
+        served = self._behaviour(path)
+
+        def serve(exchange: Exchange) -> bool | None:
+            if exchange.request.headers.get(name, "").startswith(beginning):
+                return served(exchange)
+            exchange.send(answer(otherwise, b"", {}))
+            return True
+
+        self.route(path, serve)
+
     def limit(self, path: str, *, times: int, retry_after: str | None) -> None:
         """429 the next times; then what the path answered before."""
         served = self._behaviour(path)

@@ -209,7 +209,8 @@ def read_request(source: io.BufferedReader, number: int) -> Request | None:
     headers: dict[str, str] = {}
     while (line := source.readline().strip()) != b"":
         name, _, value = line.partition(b":")
-        headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     if "chunked" in headers.get("transfer-encoding", ""):
         body = b""
         while size := int(source.readline(), 16):

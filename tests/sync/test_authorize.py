@@ -1008,12 +1008,23 @@ def test_an_application_that_was_taken_away_is_the_operator_s_to_mend(world: Wor
     assert "error in Recollect" not in shown["error"]
 
 
-def test_documents_wait_while_the_application_is_wrong(world: World) -> None:
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (401, b'{"error": "invalid_client"}'),
+        (400, b'{"error": "invalid_scope"}'),
+        (403, b"<html>our systems have detected unusual traffic"),
+    ],
+    ids=["client", "scope", "traffic"],
+)
+def test_documents_wait_while_no_token_can_be_had(world: World, status: int, body: bytes) -> None:
+    """Google has answered 403 where it limits requests:
+    github.com/googleapis/google-oauth-java-client/issues/57"""
     made = world.create()
     world.follow(made["authLink"])
     syncs.drain(world.app)
     world.cabinet.authorization.expire()
-    world.proxy.on("POST /token", status=401, json_body={"error": "invalid_client"}, times=None)
+    world.proxy.on("POST /token", status=status, body=body, times=None)
     drain(world.app)
     listed = world.http.post("/v3/connections/cabinet/documents").json()
     assert {document["status"] for document in listed} == {"queued"}

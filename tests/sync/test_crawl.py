@@ -395,3 +395,26 @@ def test_a_site_behind_a_login_page_is_told_and_loses_nothing_at_once(
     with eager.db.begin() as tx:
         kept = [items.get(tx, connection.id, site.url(path)).document_id for path in paths]
     assert None not in kept
+
+
+START: dict[str, Callable[[Site], object]] = {
+    "gone": lambda site: site.status("/", 404),
+    "refused": lambda site: site.status("/", 403),
+    "broken": lambda site: site.status("/", 500),
+    "no HTML": lambda site: site.page("/", "{}", mime="application/json"),
+    "elsewhere": lambda site: site.redirect("/", "https://elsewhere.invalid/"),
+    "silent": lambda site: site.status("/robots.txt", 500),
+}
+
+
+@pytest.mark.parametrize("what", START)
+def test_a_start_page_that_does_not_answer_counts_once(
+    eager: App, site: Site, crawling: Callable[..., Connection], what: str
+) -> None:
+    START[what](site)
+
+    run = crawling(eager).last_run
+
+    assert run is not None
+    assert run.status == "partial"
+    assert (run.failed, run.skipped) == (1, {})

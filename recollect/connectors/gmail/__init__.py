@@ -25,7 +25,7 @@ from recollect.connectors._json import as_object
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, Api, as_json, field_of
 from recollect.connectors.base import Account, Assumption, Change, Connector, Cursor, Source
 from recollect.connectors.gmail._guide import GUIDE
-from recollect.connectors.gmail._pass import LABELS, QUERY, Pass
+from recollect.connectors.gmail._pass import FOR_ALL, LABELS, QUERY, Pass
 from recollect.connectors.gmail._settings import GmailSettings, settings_in
 from recollect.connectors.gmail._text import ThreadReader
 from recollect.connectors.gmail._threads import (
@@ -119,6 +119,8 @@ class Gmail(Connector):
         try:
             thread = read_thread(source.api, item.id, fields)
         except Permanent as error:
+            if error.code in FOR_ALL:
+                raise Transient(str(error), code=PROVIDER_UNAVAILABLE) from error
             raise Permanent(f"{item.title}: {error}", code=error.code) from error
         except NotFoundError as error:
             # The history tells of what was deleted; of what was not, nothing would tell again.

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeGuard
+from typing import Any, TypeGuard
 from urllib.parse import quote
 
 from recollect.connectors._json import as_list, as_object, as_word
@@ -166,11 +166,10 @@ class Pass:
     def _begin(self) -> Iterator[Change]:
         """The place in the history first: what changes from now on is found there."""
         profile = self._api.get(path_of("profile"))
-        history = field_of(profile, "historyId", str)
         self._state = State(
             scope=self._scope,
             address=line_of(field_of(profile, "emailAddress", str)),
-            history=str(number_of(history)),
+            history=_place_of(profile),
             listing=ListingUnderWay(self._source.since.isoformat()),
             again=self._state.again,
         )
@@ -281,6 +280,10 @@ class Pass:
             path = path_of("history", startHistoryId=start, maxResults=str(PAGE), pageToken=page)
             answer = self._api.call("GET", path, accept=frozenset({404}))
             if answer.status == 404:
+                if start == _place_of(self._api.get(path_of("profile"))):
+                    # Of a mailbox that has been quiet for weeks Gmail knows no place any more.
+                    yield {}, start
+                    return
                 if self._known is None:
                     raise Transient(
                         "Gmail refuses the place in its history that it gave",
@@ -423,6 +426,11 @@ class Pass:
             found = as_list(field_of(self._api.get(path_of("labels")), "labels", list))
             self._names = {said_by(one, "id"): line_of(said_by(one, "name")) for one in found}
         return self._names.get(id) or line_of(id)
+
+
+def _place_of(profile: Any) -> str:
+    """Where the history is now."""
+    return str(number_of(field_of(profile, "historyId", str)))
 
 
 def _is_refused(row: Remembered | None) -> TypeGuard[Remembered]:

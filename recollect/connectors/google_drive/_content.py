@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from recollect.connectors._json import as_object, as_time, as_word
-from recollect.connectors.api import Api, as_json, other_content, refuse_stand_in
+from recollect.connectors.api import (
+    RATE_LIMITED,
+    Api,
+    as_json,
+    other_content,
+    refuse_stand_in,
+)
 from recollect.connectors.base import Item, Verdict
 from recollect.connectors.google_drive._files import (
     GOOGLE,
@@ -16,7 +22,7 @@ from recollect.connectors.google_drive._files import (
     keyed,
     refusal,
 )
-from recollect.errors import NotFoundError, Permanent
+from recollect.errors import NotFoundError, Permanent, Transient
 from recollect.model import Blob, Remembered
 
 LARGEST_FILE = 50_000_000
@@ -87,15 +93,21 @@ def content_of(api: Api, item: Remembered) -> Blob:
         form = mime if isinstance(mime, str) else ""
         data = _got(api, item, path, params, headers, form)
         return Blob(data, form or None, name, item.url)
+    passing: Transient | None = None
     for better, form in enumerate(formats, 1):
         try:
             data = _got(api, item, f"{path}/export", {"mimeType": form}, headers, form)
-        except Permanent as error:
-            if error.code not in NEXT_FORMAT or better == len(formats):
+        except Transient as error:
+            # Google fails at some in one format (googleapis/google-api-go-client issue 2961).
+            if error.code == RATE_LIMITED or error.after is not None:
                 raise
-            continue
-        return Blob(_without_pictures(data, form), form, name, item.url)
-    raise NotFoundError(f"nothing is known of the content of {item.id}")
+            passing = error
+        except Permanent as error:
+            if error.code not in NEXT_FORMAT or (better == len(formats) and passing is None):
+                raise
+        else:
+            return Blob(_without_pictures(data, form), form, name, item.url)
+    raise passing or NotFoundError(f"nothing is known of the content of {item.id}")
 
 
 def _got(

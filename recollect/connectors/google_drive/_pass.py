@@ -60,8 +60,6 @@ from recollect.connectors.google_drive._tree import Tree
 from recollect.errors import CursorExpired, Permanent, Transient
 from recollect.model import Remembered
 
-TOGETHER = 20
-"""folders whose content is asked for in one query"""
 MANY = 200
 """folders that came into scope, from which on listing everything is cheaper"""
 CHECK_EVERY = timedelta(days=7)
@@ -483,10 +481,9 @@ class Pass:
         waiting, done = list(folders), set(folders)
         found: list[DriveFile] = []
         while waiting:
-            home = self._home_of(waiting[0])
-            now = [id for id in waiting if self._home_of(id) == home][:TOGETHER]
-            waiting = [id for id in waiting if id not in now]
-            content = None if len(done) > MANY else self._content_of(home, now)
+            folder = waiting.pop()
+            home = self._home_of(folder)
+            content = None if len(done) > MANY else self._content_of(home, folder)
             if content is None:
                 self._list_again(home)
                 continue
@@ -505,11 +502,12 @@ class Pass:
             yield self._checkpoint()
             yield from self._reshow(shortcuts)
 
-    def _content_of(self, home: str, folders: Sequence[str]) -> list[DriveFile] | None:
-        """None: one of them is gone again, or may not be listed by itself."""
-        inside = " or ".join(f"'{id}' in parents" for id in folders)
+    def _content_of(self, home: str, folder: str) -> list[DriveFile] | None:
+        """None: it is gone again, or may not be listed by itself. Of several at once Drive may
+        leave out some (github.com/rclone/rclone/issues/9810)."""
+        inside = f"'{folder}' in parents"
         try:
-            return [file for page, _ in self._pages(None, home, f"({inside})") for file in page]
+            return [file for page, _ in self._pages(None, home, inside) for file in page]
         except Permanent:
             return None
         except Transient as error:

@@ -240,29 +240,33 @@ class PageText:
 
 def _read(api: Api, id: str, blank: bool) -> PageText:
     """`blank`: nothing was found on it. Raises NotFoundError."""
-    markdown = _rendered(api, id)
-    if markdown is not None and (blank or markdown.strip()):
+    markdown, whole = _rendered(api, id)
+    if whole and (blank or markdown.strip()):
         return PageText(simplified(markdown), shown_files(markdown), ())
     reader = BlockReader(api.call)
     try:
         text = render(reader, id)
     except Permanent as error:
-        if error.code != "no_access":
+        if error.code == "no_access":
+            raise NotFoundError("Not found", f"Notion does not find {id}") from error
+        if not markdown.strip():
             raise
-        raise NotFoundError("Not found", f"Notion does not find {id}") from error
+        # Of blocks that Notion does not know it lists not even the others.
+        told = f"Parts of it are missing: {error}."
+        return PageText(simplified(markdown), shown_files(markdown), (told,))
     return PageText(text, reader.shown, reader.lacking)
 
 
-def _rendered(api: Api, id: str) -> str | None:
-    """A page in Notion's own rendering; None where there is none, or not of all of it."""
+def _rendered(api: Api, id: str) -> tuple[str, bool]:
+    """A page in Notion's own rendering, empty where there is none; and whether it is all of it."""
     # 400: it is more than one request may ask for.
     answer = api.call("GET", f"/v1/pages/{id}/markdown", accept=GONE | {400})
     if answer.status != 200:
-        return None
+        return "", False
     said = as_json(answer)
     markdown = field_of(said, "markdown", str)
     whole = not said.get("truncated") and not said.get("unknown_block_ids")
-    return markdown if whole and not has_unknown(markdown) else None
+    return markdown, whole and not has_unknown(markdown)
 
 
 def _signed(push: Push) -> bool:

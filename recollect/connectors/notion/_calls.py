@@ -5,10 +5,13 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from recollect.connectors.api import RATE_LIMITED
 from recollect.connectors.base import Source
 from recollect.connectors.notion._blocks import PAGE_SIZE
+from recollect.errors import Transient
 from recollect.fetch import EndpointAnswer
 
+SMALL_PAGE = 20
 NEWEST_FIRST = {"timestamp": "last_edited_time", "direction": "descending"}
 
 
@@ -17,6 +20,7 @@ class NotionCalls:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._size = PAGE_SIZE
         self.count = 0
         self.now = source.since
         """by Notion's clock, because its times are compared with it"""
@@ -40,8 +44,15 @@ class NotionCalls:
         return self._list(f"/v1/data_sources/{id}/query", body, at)
 
     def _list(self, path: str, body: Mapping[str, Any], at: str | None) -> EndpointAnswer:
-        asked = {**body, "page_size": PAGE_SIZE, **({"start_cursor": at} if at else {})}
-        return self.call("POST", path, json=asked)
+        asked = {**body, "page_size": self._size, **({"start_cursor": at} if at else {})}
+        try:
+            return self.call("POST", path, json=asked)
+        except Transient as error:
+            if error.code == RATE_LIMITED or self._size == SMALL_PAGE:
+                raise
+            # Full pages of some workspaces are answered with 504 (dust-tt/dust pull request 5133).
+            self._size = SMALL_PAGE
+            return self._list(path, body, at)
 
     def call(self, method: str, path: str, **asked: Any) -> EndpointAnswer:
         self.count += 1

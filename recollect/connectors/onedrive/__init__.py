@@ -56,6 +56,12 @@ LIMITS = frozenset({"activityLimitReached", "throttledRequest", "TooManyRequests
 TOO_FEW_SCOPES = frozenset(
     {"InvalidAuthenticationToken", "Authorization_RequestDenied", "unauthenticated"}
 )
+SLIP = "Unable to initialize RPS"
+"""in what Graph says of a good token now and then
+(github.com/OneDrive/onedrive-api-docs/issues/1489)"""
+BLOCKED = "has been blocked"
+"""in what Graph says of a site that an administrator locked; the codes are those of a file that
+someone edits (github.com/dust-tt/dust/pull/20377)"""
 REFUSALS = {
     "malwareDetected": (
         "malware",
@@ -125,6 +131,8 @@ class OneDrive(Connector):
         status = answer.status
         if status in (429, 507, 509) or (status == 403 and codes & LIMITS):
             return limit_of(answer)
+        if status == 423 and BLOCKED in message:
+            return denial_of(codes, message)
         if status == 423:
             return Transient(
                 "it is locked, because someone is editing or moving it; the next sync tries again",
@@ -133,6 +141,8 @@ class OneDrive(Connector):
             )
         if not 400 <= status < 500:
             return None
+        if SLIP in message:
+            return Transient("Microsoft could not read its token", code=PROVIDER_UNAVAILABLE)
         if codes & TOO_FEW_SCOPES:
             return Reauthorize(f"Microsoft refuses the authorization ({message})")
         for code in sorted(codes & REFUSALS.keys()):

@@ -1,5 +1,6 @@
 """What Graph says about a file, and what is remembered of it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ FIELDS = (
     "id,name,size,webUrl,file,folder,package,remoteItem,malware,deleted,root,parentReference,cTag,"
     "publication,createdBy,lastModifiedBy,lastModifiedDateTime"
 )
+
+SHORTENED = re.compile(r"\A[0-9A-Fa-f]{12,15}(?=!|\Z)")
+"""the id of a personal drive, with which the ids of its things begin, if zeros in front of its 16
+digits were left out, as Graph does in shortcuts (github.com/OneDrive/onedrive-api-docs/issues/1890)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,15 @@ def told_file(entry: Mapping[str, Any]) -> OneDriveFile:
         modified=modified,
         modified_by=_who(entry.get("lastModifiedBy")),
         created_by=_who(entry.get("createdBy")),
-        drive=as_word(as_object(remote.get("parentReference")).get("driveId")),
-        target=as_word(remote.get("id")),
+        drive=_whole(as_object(remote.get("parentReference")).get("driveId")),
+        target=_whole(remote.get("id")),
         folder=isinstance(remote.get("folder"), dict),
         fault=_kind_of_fault(entry),
     )
+
+
+def _whole(id: Any) -> str:
+    return SHORTENED.sub(lambda drive: drive[0].zfill(16), as_word(id))
 
 
 def _kind_of_fault(entry: Mapping[str, Any]) -> str:

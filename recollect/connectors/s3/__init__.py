@@ -1,8 +1,8 @@
 """S3: every object of a bucket, or of one prefix in it, at Amazon or any service that speaks S3.
 
 There is no feed of changes: each sync lists all keys and compares ETag and size with what is
-remembered. Keys are listed in their order, so a listing that was cut off goes on behind the last
-key that was stored.
+remembered. Most services list keys in their order; there a listing that was cut off goes on behind
+the last key that was stored.
 """
 
 import re
@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
+from recollect.connectors.api import Turning
 from recollect.connectors.base import (
     TAG_PATTERN,
     Assumption,
@@ -93,10 +94,12 @@ class S3(Connector):
         stored_after = after
         may_have_moved = next(source.remembered(), None) is not None
         held: list[Item] = []
-        more = True
+        turning = Turning("The store")
+        token, more, ordered = None, True, True
         while more:
             source.going()
-            page = bucket.list(after, self.page_size)
+            page = bucket.list(after, self.page_size, token=token)
+            ordered = ordered and page.is_ordered(after)
             ids = [one.key for one in page.objects if "\0" not in one.key]
             known = {row.id for row in source.remembered(ids)}
             for stored in page.objects:
@@ -107,7 +110,10 @@ class S3(Connector):
                 else:
                     yield change
             after, more = (page.objects[-1].key if page.objects else after), page.more
-            if not held:
+            token = turning.turn(page.token, (one.key for one in page.objects)) if more else None
+            if not ordered:
+                stored_after = None
+            elif not held:
                 stored_after = after  # what waits is listed again if this sync is cut off
             yield Checkpoint({**asked, "after": stored_after and quote(stored_after)})
         yield from _told_apart(source, held, began)

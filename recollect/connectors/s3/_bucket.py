@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from itertools import pairwise
 from typing import NoReturn
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.parsers import expat
@@ -61,6 +62,8 @@ ELSEWHERE = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed",
      "IllegalLocationConstraintException", "IncorrectEndpoint"}
 )  # fmt: skip
+NAMED_IN_HOST = frozenset({"SecondLevelDomainForbidden", "PathStyleDomainForbidden"})
+"""what Alibaba and Tencent say to a bucket that is named in the path"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,14 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class BucketPage:
     objects: Sequence[Stored]
-    """in the order of their keys"""
     more: bool
+    token: str | None
+    """of the page after it"""
+
+    def is_ordered(self, after: str | None) -> bool:
+        """Whether its keys come in their order, behind one."""
+        keys = [one.key for one in self.objects]
+        return all(one < other for one, other in pairwise([after or "", *keys]))
 
 
 class S3Bucket:
@@ -122,9 +131,11 @@ class S3Bucket:
         self._fetcher = fetcher
         self._pause = pause
 
-    def list(self, after: str | None, most: int, prefix: str | None = None) -> BucketPage:
+    def list(
+        self, after: str | None, most: int, prefix: str | None = None, token: str | None = None
+    ) -> BucketPage:
         """The objects whose keys come after one, `most` of them at a time; `prefix`: instead of
-        that of the settings.
+        that of the settings; `token`: of this page.
 
         Raises Reauthorize, Transient (`rate_limited`, `provider_unavailable`), Permanent
         (`access_denied`, `no_bucket`, `wrong_region`, `wrong_endpoint`, `blocked_target`, …).
@@ -132,7 +143,9 @@ class S3Bucket:
         query = {"encoding-type": "url", "list-type": "2", "max-keys": str(most)}
         if beginning := self._settings.prefix if prefix is None else prefix:
             query["prefix"] = beginning
-        if after is not None:
+        if token is not None:
+            query["continuation-token"] = token
+        elif after is not None:
             query["start-after"] = after
         answer = self._get("", query, LARGEST_LISTING, total=60.0)
         if answer.status != 200:
@@ -149,18 +162,18 @@ class S3Bucket:
             raise Transient(
                 f"{self._host} did not answer with a listing", code=PROVIDER_UNAVAILABLE
             ) from error
-        before = after
-        for stored in listed.objects:
-            if before is not None and stored.key <= before:
-                # Without it we would go round in circles, or take for deleted what is there.
+        if listed.more and listed.token is None:
+            # It goes on behind the last key; we might go round in circles, or leave out something.
+            if not listed.objects:
+                raise Transient(
+                    f"{self._host} ended its listing too early", code=PROVIDER_UNAVAILABLE
+                )
+            if not listed.is_ordered(after):
                 raise Permanent(
-                    f"{self._host} does not list keys in their order, so that deletions cannot be"
-                    " told; directory buckets are not supported",
+                    f"{self._host} neither lists keys in their order nor names the next page, so"
+                    " that deletions cannot be told",
                     code="unordered_listing",
                 )
-            before = stored.key
-        if listed.more and not listed.objects:
-            raise Transient(f"{self._host} ended its listing too early", code=PROVIDER_UNAVAILABLE)
         return listed
 
     def get(self, key: str, version: str) -> bytes:
@@ -281,6 +294,13 @@ class S3Bucket:
             return away
         if code in ELSEWHERE or 300 <= answer.status < 400:
             return self._elsewhere(region)
+        if code in NAMED_IN_HOST:
+            base = urlsplit(self._settings.endpoint or self._settings.base_url)
+            return Permanent(
+                f"{self._host} wants the bucket in the name of the host; make the endpoint"
+                f" {base.scheme}://{self._settings.bucket}.{base.netloc}{base.path}",
+                code="wrong_endpoint",
+            )
         if answer.status == 403 and (code or not answer.data):
             return Permanent(
                 f"the key may not read this; it needs {right}, and kms:Decrypt where the bucket is"
@@ -360,7 +380,8 @@ def _listing(data: bytes) -> BucketPage:
             fields = {}
         elif path.startswith(f"{CONTENTS}/"):
             fields[path.removeprefix(f"{CONTENTS}/")] = text
-    return BucketPage(objects, truncated == "true")
+    token = top.get("ListBucketResult/NextContinuationToken") or None
+    return BucketPage(objects, truncated == "true", token)
 
 
 def _stored(fields: Mapping[str, str], decode: Callable[[str], str]) -> Stored:

@@ -188,7 +188,8 @@ class Crawl:
         origin = _urls.split(page.url).origin
         rules = self._host.fetch_rules(origin)
         if rules.reason is not None:
-            self._ledger.say(page.verdict("error", rules.reason, keep=True, failed=True))
+            page = replace(page, troubled=True)
+            self._ledger.say(page.verdict("error", rules.reason, keep=True))
             raise SiteUnreachable(
                 f"Nothing may be crawled while {rules.reason}. Recollect tries again by itself.",
                 PROVIDER_UNAVAILABLE,
@@ -207,10 +208,9 @@ class Crawl:
 
     def _settle_entry(self, page: CrawlPage, answer: Visit) -> Generator[Change]:
         stopped = no_entry(answer, self._is_own)
+        page = replace(page, troubled=isinstance(answer, Permanent) or stopped is not None)
         if stopped is not None:
-            failed = isinstance(answer, Transient)
-            verdict = page.verdict(stopped.verdict, stopped.detail, keep=True, failed=failed)
-            self._ledger.say(verdict)
+            self._ledger.say(page.verdict(stopped.verdict, stopped.detail, keep=True))
             raise SiteUnreachable(stopped.message, stopped.code)
         yield from self._settle(page, answer)
         if isinstance(answer, Permanent):

@@ -53,6 +53,8 @@ class CrawlPage:
     """its row, if another crawl asked for it"""
     modified: datetime | None = None
     """as a sitemap says"""
+    troubled: bool = False
+    """a trouble tells what is wrong with it"""
 
     @classmethod
     def of(cls, row: Remembered) -> Self:
@@ -111,6 +113,7 @@ class CrawlPage:
             url=self.url,
             title=title,
             failed=failed,
+            counted=not self.troubled,
         )
 
 

@@ -30,12 +30,17 @@ Visit = Fetched | Redirected | NotHtml | Permanent | Transient
 """what became of it"""
 
 
+AS_HTML = {"accept": "text/html, application/xhtml+xml, */*;q=0.5"}
+"""for sites that have a page in several forms, or refuse who takes all of them alike"""
+
+
 def visit_page(fetcher: Fetcher, url: str, headers: Mapping[str, str]) -> Visit:
     """A page of HTML.
 
     Redirects are links: each address is judged, fetched and remembered by itself.
     """
-    return _outcome(lambda: fetcher.get(url, headers=headers, admit=_stop, sniff=_only_html))
+    sent = {**AS_HTML, **headers}
+    return _outcome(lambda: fetcher.get(url, headers=sent, admit=_stop, sniff=_only_html))
 
 
 def visit_file(
