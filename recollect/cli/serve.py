@@ -49,7 +49,7 @@ from recollect.cli._process import (
 )
 from recollect.cli.output import fail, tell
 from recollect.config import Config, load
-from recollect.db.embedded import database
+from recollect.db.embedded import await_recovery, database
 from recollect.errors import RecollectError, SetupError, Unavailable
 from recollect.loop import backoff, tell_bug
 
@@ -294,7 +294,7 @@ def _work(
 
 def _tried(config: Config, work: Callable[[], Answer]) -> Answer:
     """What `work` answers, which starts the database if need be. Where a server of ours is killed
-    meanwhile, `work` is done again, `TRIES` times at most."""
+    meanwhile, or recovers, `work` is done again, `TRIES` times at most."""
     for _ in range(TRIES - 1):
         try:
             return work()
@@ -302,6 +302,7 @@ def _tried(config: Config, work: Callable[[], Answer]) -> Answer:
             if config.database_url is not None:
                 raise
             LOG.warning("database", error=str(error))
+            await_recovery(config)
     return work()
 
 

@@ -243,7 +243,7 @@ def test_a_half_made_cluster_is_made_anew(folder: Path):
     server.ensure()
 
     try:
-        assert server.running()
+        assert server._answers()
     finally:
         server.stop()
 
@@ -285,7 +285,7 @@ def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
     script = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path; from recollect.db.embedded import Embedded\n"
-        "server = Embedded(Path(sys.argv[1])); server.ensure(); print(server.running())\n"
+        "server = Embedded(Path(sys.argv[1])); server.ensure(); print(server._answers())\n"
         "server.stop()"
     )
 
@@ -364,9 +364,9 @@ def test_a_server_starts_whose_id_belongs_to_another_postgres(folder: Path, shor
     again.ensure()
 
     try:
-        assert again.running()
+        assert again._answers()
         again.stop()
-        assert other.running()
+        assert other._answers()
     finally:
         other.stop()
 
@@ -383,7 +383,7 @@ def test_a_server_starts_whose_id_belongs_to_a_zombie(folder: Path):
 
         again.ensure()
 
-        assert again.running()
+        assert again._answers()
         again.stop()
     finally:
         ended.wait()
@@ -400,7 +400,7 @@ def test_a_server_starts_over_a_lock_file_that_was_half_written(folder: Path, re
     again.ensure()
 
     try:
-        assert again.running()
+        assert again._answers()
     finally:
         again.stop()
 
@@ -484,7 +484,7 @@ def test_a_postmaster_that_lives_keeps_its_files(
         assert [path.read_bytes() for path in files] == before
         assert _process(pid, server.cluster) is not None
         claim(server, pid)
-    eventually(server.running)
+    eventually(server._answers)
     server.stop()
 
 
