@@ -295,6 +295,23 @@ def test_what_is_ticked_stays_ticked_while_the_table_is_refreshed(
     assert room.js("document.activeElement.value") == ticked
 
 
+@pytest.mark.parametrize("of", ["input[name=id]", "tbody a"])
+def test_the_focus_stays_with_its_document_when_others_appear_above_it(
+    room: Tab, app: App, tenant: Tenant, of: str
+):
+    add(app, tenant, "the first", title="First")
+    drain(app)
+    room.click("nav a[href='/console/documents']")
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"))
+    room.js(f"document.querySelector({of!r}).focus()")
+    where = "[document.activeElement.value, document.activeElement.href]"
+    before = room.js(where)
+    add(app, tenant, "the second", title="Second")
+    eventually(lambda: room.js("document.querySelectorAll('input[name=id]').length") == 2)
+
+    assert room.js(where) == before
+
+
 def test_shift_ticks_all_that_stand_between(room: Tab, app: App, tenant: Tenant):
     for number in range(5):
         add(app, tenant, f"text {number}")
