@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from recollect.ingest import intake
@@ -28,9 +28,18 @@ ReadTag = Annotated[
 
 
 class Arguments(BaseModel):
-    """Unknown arguments are refused: a model that invents one should hear of it."""
+    """Unknown arguments are refused: a model that invents one should hear of it. Null is the
+    default of an argument that has one, as in the API."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Mapping[str, object]) -> Mapping[str, object]:
+        filled = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value for name, value in given.items() if value is not None or name not in filled
+        }
 
     @field_validator("*", mode="before")
     @classmethod
