@@ -140,8 +140,6 @@ class Supervisor:
             for told in settings.unknown():
                 tell(f"warning: {told} It has no effect.")
             url, secret = _tried(self._config, lambda: _prepared(self._config, ensure()))
-            if secret is not None:
-                _keep_key(self._config, secret)
             children = [Child("api", "api"), Child("worker", "work")]
             environment = self._environment(url)
             try:
@@ -331,13 +329,6 @@ def _prepare(config: Config, url: str, there: Connection) -> None:
         there.send((prepare(config, url), None, False))
     except RecollectError as error:
         there.send((None, str(error), isinstance(error, Unavailable)))
-
-
-def _keep_key(config: Config, secret: str) -> None:
-    """For the command line on this machine: who can read the data folder can do anything anyway."""
-    path = config.data_dir / "api-key"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(secret + "\n")
 
 
 def _announce(config: Config, secret: str | None) -> None:
