@@ -238,7 +238,7 @@ class Embedded:
         self._make_folders()
         shutil.rmtree(self.cluster, ignore_errors=True)  # left half-made by a crash
         password = self.folder / "password"
-        if not password.exists():
+        if not password.exists() or not password.stat().st_size:
             _write_private(password, secrets.token_urlsafe(32))
         making = self.folder / "making"
         shutil.rmtree(making, ignore_errors=True)

@@ -221,6 +221,18 @@ def test_a_bound_of_the_control_group_or_of_one_above_it_counts(
     assert memory_limit(tmp_path) == (whole if limit is None else limit)
 
 
+def test_a_first_start_that_was_cut_off_at_the_password_goes_on(folder: Path):
+    """As where the disk was full: there is the file, and nothing in it."""
+    server = Embedded(folder)
+    server.folder.mkdir(parents=True)
+    (server.folder / "password").touch()
+    try:
+        with psycopg.connect(server.ensure()) as session:
+            assert session.execute("select 1").fetchone() == (1,)
+    finally:
+        server.stop()
+
+
 def test_the_server_asks_for_a_password_and_listens_on_no_port(folder: Path):
     server = Embedded(folder)
     url = server.ensure()
