@@ -240,8 +240,8 @@ def shares(config: Config) -> Shared:
 def prepare(config: Config, database_url: str) -> str | None:
     """Migrate, and make sure that a key opens the default organisation.
 
-    Returns the secret of a key made now, which is shown once, and for which there is a data folder
-    to keep it in. Raises as `check_secrets`, and SetupError without such a folder.
+    Returns the secret of a key made now, which is shown once, and kept in the data folder. Raises
+    as `check_secrets`, and SetupError where it cannot be kept.
     """
     check_secrets(config)
     try:
@@ -256,7 +256,22 @@ def prepare(config: Config, database_url: str) -> str | None:
         if case := what_case_lacks(tx):
             LOG.warning("locale", reason=case)
         secret = config.api_key.get_secret_value() if config.api_key else None
-        return orgs.ensure_default(tx, plan=config.plan, secret=secret)
+        made = orgs.ensure_default(tx, plan=config.plan, secret=secret)
+        if made is not None:
+            # Before the commit: once there is a key, no start makes another.
+            _keep_key(config.data_dir / "api-key", made)
+        return made
+
+
+def _keep_key(path: Path, secret: str) -> None:
+    """For the command line on this machine: who can read the data folder can do anything anyway."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secret + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise SetupError(f"the first key cannot be kept in {path} ({error.strerror})") from error
 
 
 def user_agent(config: Config) -> str:

@@ -49,7 +49,7 @@ from recollect.cli._process import (
 )
 from recollect.cli.output import fail, tell
 from recollect.config import Config, load
-from recollect.db.embedded import database
+from recollect.db.embedded import await_recovery, database
 from recollect.errors import RecollectError, SetupError, Unavailable
 from recollect.loop import backoff, tell_bug
 
@@ -140,8 +140,6 @@ class Supervisor:
             for told in settings.unknown():
                 tell(f"warning: {told} It has no effect.")
             url, secret = _tried(self._config, lambda: _prepared(self._config, ensure()))
-            if secret is not None:
-                _keep_key(self._config, secret)
             children = [Child("api", "api"), Child("worker", "work")]
             environment = self._environment(url)
             try:
@@ -294,7 +292,7 @@ def _work(
 
 def _tried(config: Config, work: Callable[[], Answer]) -> Answer:
     """What `work` answers, which starts the database if need be. Where a server of ours is killed
-    meanwhile, `work` is done again, `TRIES` times at most."""
+    meanwhile, or recovers, `work` is done again, `TRIES` times at most."""
     for _ in range(TRIES - 1):
         try:
             return work()
@@ -302,6 +300,7 @@ def _tried(config: Config, work: Callable[[], Answer]) -> Answer:
             if config.database_url is not None:
                 raise
             LOG.warning("database", error=str(error))
+            await_recovery(config)
     return work()
 
 
@@ -330,13 +329,6 @@ def _prepare(config: Config, url: str, there: Connection) -> None:
         there.send((prepare(config, url), None, False))
     except RecollectError as error:
         there.send((None, str(error), isinstance(error, Unavailable)))
-
-
-def _keep_key(config: Config, secret: str) -> None:
-    """For the command line on this machine: who can read the data folder can do anything anyway."""
-    path = config.data_dir / "api-key"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(secret + "\n")
 
 
 def _announce(config: Config, secret: str | None) -> None:

@@ -180,10 +180,6 @@ class Embedded:
         """Whether its files belong to a user as whom other services run, too."""
         return self._account.shared
 
-    def running(self) -> bool:
-        """Whether a server answers on this folder now."""
-        return (self.cluster / "PG_VERSION").exists() and self._answers()
-
     def leave(self) -> None:
         """Use the server no more; stop it if nobody else uses it."""
         if self._charge is None:
@@ -201,7 +197,7 @@ class Embedded:
         """Stop the server: a fast shutdown, sessions are cut off, nothing committed is lost."""
         pid = self._server()
         if pid is not None:
-            os.kill(pid, signal.SIGQUIT if self._recovers() else signal.SIGINT)
+            os.kill(pid, signal.SIGQUIT if self.recovers() else signal.SIGINT)
             if not wait_until(lambda: self._server() is None, START_TIMEOUT):
                 LOG.warning("a fast shutdown did not end: the next start recovers", pid=pid)
                 os.kill(pid, signal.SIGQUIT)
@@ -211,7 +207,7 @@ class Embedded:
             self._charge.close()
             self._charge = None
 
-    def _recovers(self) -> bool:
+    def recovers(self) -> bool:
         """Whether the server, which was ready, recovers from the death of one of its processes, as
         on a full disk. PostgreSQL 18 never ends a fast shutdown that it is asked for meanwhile."""
         try:
@@ -242,7 +238,7 @@ class Embedded:
         self._make_folders()
         shutil.rmtree(self.cluster, ignore_errors=True)  # left half-made by a crash
         password = self.folder / "password"
-        if not password.exists():
+        if not password.exists() or not password.stat().st_size:
             _write_private(password, secrets.token_urlsafe(32))
         making = self.folder / "making"
         shutil.rmtree(making, ignore_errors=True)
@@ -553,6 +549,12 @@ def database(config: Config, *, keep: bool = False) -> Generator[Callable[[], st
         raise
     if not keep:
         server.leave()
+
+
+def await_recovery(config: Config) -> None:
+    """Wait while our server recovers from the death of one of its processes."""
+    server = Embedded(config.data_dir)
+    wait_until(lambda: not server.recovers(), START_TIMEOUT)
 
 
 def _opens(url: str) -> bool:

@@ -207,8 +207,8 @@ def reaches(index: Index, name: str) -> bool:
     True for the second model and for the one before: the index itself keeps how its own models are
     reached.
     """
-    known = index.replaced if index.other is None else index.other.name
-    return index.used.choice is not None and name == known
+    other = None if index.other is None else index.other.name
+    return index.used.choice is not None and name in (index.replaced, other)
 
 
 def rebind(tx: Tx, name: str, dimensions: int) -> None:

@@ -11,10 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from recollect.app import App
-from recollect.cli.serve import Supervisor
+from recollect.cli.serve import Supervisor, _tried
+from recollect.config import Config
+from recollect.db.embedded import database
+from recollect.db.faults import judging
 from recollect.ops import readiness
 from tests.chaos.test_crash import alive, children, family, part_of, postmaster, serving
 from tests.conftest import RECOLLECT, Service, eventually, free_port
@@ -123,6 +127,31 @@ def test_a_database_that_dies_while_it_is_prepared_is_started_again(
     """
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == told
+
+
+def test_a_database_that_recovers_while_it_is_prepared_is_waited_for(short_tmp: Path) -> None:
+    """As one does, a process of which is killed for its memory."""
+    config = Config(data_dir=short_tmp / "recovers")
+    with database(config) as ensure:
+        url = ensure()
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("create table t as select n from generate_series(1, 100000) n")
+            os.kill(session.info.backend_pid, signal.SIGKILL)
+
+        def refused() -> bool:
+            try:
+                psycopg.connect(url).close()
+            except psycopg.OperationalError as error:
+                return "recovery" in str(error)
+            return False
+
+        def asked() -> object:
+            with judging(), psycopg.connect(ensure()) as session:
+                return session.execute("select count(*) from t").fetchone()
+
+        eventually(refused)
+
+        assert _tried(config, asked) == (100000,)
 
 
 def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -563,6 +563,26 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
     assert "as_of: a date" in said["moment"]
 
 
+def test_null_is_as_good_as_absent(live_url: str, key: str) -> None:
+    """Frameworks that hold arguments in objects send it for all that a model left out."""
+
+    async def visit(assistant: Client) -> str:
+        for tool in (await assistant.list_tools()).tools:
+            needed = tool.input_schema.get("required", [])
+            nulls = dict.fromkeys(tool.input_schema["properties"].keys() - {*needed})
+            if not needed:
+                await call(assistant, tool.name, **nulls)
+            elif tool.name in ("search", "add"):
+                await call(assistant, tool.name, **dict.fromkeys(needed, "a heron"), **nulls)
+        return await trouble(assistant, "search", query=None, limit=None, colour=None)
+
+    said = talk(partial(over_http, live_url, key), visit)
+
+    assert "query: " in said
+    assert "colour: unknown field" in said
+    assert "limit" not in said
+
+
 def test_what_is_refused_is_called_as_the_tool_calls_it(live_url: str, key: str) -> None:
     async def visit(assistant: Client) -> list[str]:
         for tag in ("one", "two"):

@@ -221,6 +221,18 @@ def test_a_bound_of_the_control_group_or_of_one_above_it_counts(
     assert memory_limit(tmp_path) == (whole if limit is None else limit)
 
 
+def test_a_first_start_that_was_cut_off_at_the_password_goes_on(folder: Path):
+    """As where the disk was full: there is the file, and nothing in it."""
+    server = Embedded(folder)
+    server.folder.mkdir(parents=True)
+    (server.folder / "password").touch()
+    try:
+        with psycopg.connect(server.ensure()) as session:
+            assert session.execute("select 1").fetchone() == (1,)
+    finally:
+        server.stop()
+
+
 def test_the_server_asks_for_a_password_and_listens_on_no_port(folder: Path):
     server = Embedded(folder)
     url = server.ensure()
@@ -243,7 +255,7 @@ def test_a_half_made_cluster_is_made_anew(folder: Path):
     server.ensure()
 
     try:
-        assert server.running()
+        assert server._answers()
     finally:
         server.stop()
 
@@ -285,7 +297,7 @@ def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
     script = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path; from recollect.db.embedded import Embedded\n"
-        "server = Embedded(Path(sys.argv[1])); server.ensure(); print(server.running())\n"
+        "server = Embedded(Path(sys.argv[1])); server.ensure(); print(server._answers())\n"
         "server.stop()"
     )
 
@@ -364,9 +376,9 @@ def test_a_server_starts_whose_id_belongs_to_another_postgres(folder: Path, shor
     again.ensure()
 
     try:
-        assert again.running()
+        assert again._answers()
         again.stop()
-        assert other.running()
+        assert other._answers()
     finally:
         other.stop()
 
@@ -383,7 +395,7 @@ def test_a_server_starts_whose_id_belongs_to_a_zombie(folder: Path):
 
         again.ensure()
 
-        assert again.running()
+        assert again._answers()
         again.stop()
     finally:
         ended.wait()
@@ -400,7 +412,7 @@ def test_a_server_starts_over_a_lock_file_that_was_half_written(folder: Path, re
     again.ensure()
 
     try:
-        assert again.running()
+        assert again._answers()
     finally:
         again.stop()
 
@@ -484,7 +496,7 @@ def test_a_postmaster_that_lives_keeps_its_files(
         assert [path.read_bytes() for path in files] == before
         assert _process(pid, server.cluster) is not None
         claim(server, pid)
-    eventually(server.running)
+    eventually(server._answers)
     server.stop()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from recollect.app import App
 from recollect.model import Plan, Tenant
-from recollect.orgs import orgs
+from recollect.orgs import audit, orgs
 from recollect.worker.processing import drain
 from tests.conftest import eventually, plain_client
 from tests.console.test_console import FORM, PAYLOADS, add, all_of, get, hostile
@@ -295,6 +295,23 @@ def test_what_is_ticked_stays_ticked_while_the_table_is_refreshed(
     assert room.js("document.activeElement.value") == ticked
 
 
+@pytest.mark.parametrize("of", ["input[name=id]", "tbody a"])
+def test_the_focus_stays_with_its_document_when_others_appear_above_it(
+    room: Tab, app: App, tenant: Tenant, of: str
+):
+    add(app, tenant, "the first", title="First")
+    drain(app)
+    room.click("nav a[href='/console/documents']")
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"))
+    room.js(f"document.querySelector({of!r}).focus()")
+    where = "[document.activeElement.value, document.activeElement.href]"
+    before = room.js(where)
+    add(app, tenant, "the second", title="Second")
+    eventually(lambda: room.js("document.querySelectorAll('input[name=id]').length") == 2)
+
+    assert room.js(where) == before
+
+
 def test_shift_ticks_all_that_stand_between(room: Tab, app: App, tenant: Tenant):
     for number in range(5):
         add(app, tenant, f"text {number}")
@@ -408,17 +425,25 @@ def test_pages_fit_a_telephone_and_can_be_read(room: Tab, site: str, furnished: 
     assert [wrong for path in furnished for wrong in misfits(room, site + path, 380)] == []
 
 
-def test_the_ids_of_keys_stand_in_one_line_on_a_telephone(room: Tab, site: str):
+@pytest.mark.parametrize(
+    ("path", "of"),
+    [("keys", ".keys th code"), ("audit", ".audit th code"), ("search", "#q-hint code")],
+)
+def test_ids_and_words_of_ours_stand_in_one_line_on_a_telephone(
+    room: Tab, site: str, app: App, tenant: Tenant, path: str, of: str
+):
+    with app.db.begin() as tx:
+        audit.record(tx, "connection.authorized", org=tenant.id)
     room.send(
         "Emulation.setDeviceMetricsOverride",
-        width=380,
+        width=360,
         height=800,
         deviceScaleFactor=1,
         mobile=True,
     )
-    room.open(f"{site}/console/keys")
+    room.open(f"{site}/console/{path}")
     lines = room.js(
-        "[...document.querySelectorAll('.keys th code')].map((id) => id.getClientRects().length)"
+        f"[...document.querySelectorAll({of!r})].map((word) => word.getClientRects().length)"
     )
     too_wide = room.js(WIDE_TABLE)
     room.send("Emulation.clearDeviceMetricsOverride")

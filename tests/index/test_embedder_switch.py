@@ -1063,6 +1063,9 @@ def test_settings_may_lag_behind_by_one_change(filled: Ground) -> None:
             vector_index.adopt(tx, "openai:third", 7)
         with pytest.raises(SetupError, match=r"run `recollect reindex`$"):
             vector_index.adopt(tx, filled.large.name, 96)
+        # What runs still since before that change goes on while the next one does.
+        model_switch.switch(tx, "openai:third", 7, choice("large"), choice("large"))
+        assert starts(tx, filled.small)
 
 
 def test_the_address_of_the_second_model_may_change_meanwhile(filled: Ground) -> None:

@@ -614,6 +614,7 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "text": lambda _, to: to.write_text("no archive"),
     "no backup": lambda _, to: zipfile.ZipFile(to, "w").writestr("a", "b"),
     "cut in the middle": lambda s, to: to.write_bytes(s.read_bytes()[: s.stat().st_size // 2]),
+    "first byte cut off": lambda s, to: to.write_bytes(s.read_bytes()[1:]),
     "last byte cut off": lambda s, to: to.write_bytes(s.read_bytes()[:-1]),
     "a bit of the documents": lambda s, to: _flipped(s, to, "tables/documents"),
     "a bit of the entries": lambda s, to: _flipped(s, to, "tables/entries"),
@@ -641,11 +642,11 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
 def test_a_damaged_backup_is_refused_before_anything_is_written(
     how: str, sound: Path, empty_database: Callable[[], str], tmp_path: Path
 ) -> None:
-    path = tmp_path / "damaged.zip"
+    path = tmp_path / "copy.zip"
     DAMAGES[how](sound, path)
     url = empty_database()
 
-    with pytest.raises(SetupError):
+    with pytest.raises(SetupError, match=r"copy\.zip is (damaged|empty|not a backup)"):
         load(path, url, tmp_path / "there")
 
     assert nothing_in(url)

@@ -1,5 +1,6 @@
 """The first start on a database: its key is made once, so it is kept or not made."""
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from tests.conftest import capture_logs
 def test_the_first_key_has_a_folder_to_be_kept_in(new_database: Callable[[], str], tmp_path: Path):
     """A database of one's own makes none, as the embedded one does."""
     config = Config(data_dir=tmp_path / "not" / "there")
-    assert prepare(config, new_database()) is not None
-    assert config.data_dir.is_dir()
+    made = prepare(config, new_database())
+    assert made is not None
+    kept = config.data_dir / "api-key"
+    assert kept.read_text() == f"{made}\n"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
 def test_without_such_a_folder_no_key_is_made(new_database: Callable[[], str], tmp_path: Path):
@@ -25,6 +29,18 @@ def test_without_such_a_folder_no_key_is_made(new_database: Callable[[], str], t
     url = new_database()
     with pytest.raises(SetupError, match=r"cannot be created .*RECOLLECT_DATA_DIR"):
         prepare(Config(data_dir=tmp_path / "file" / "below"), url)
+    with psycopg.connect(url) as session:
+        assert session.execute("select count(*) from keys").fetchone() == (0,)
+
+
+def test_a_first_key_that_cannot_be_kept_is_not_made(
+    new_database: Callable[[], str], tmp_path: Path
+):
+    """Nor is one where the service is killed before it is kept: the next start makes another."""
+    (tmp_path / "api-key").mkdir()
+    url = new_database()
+    with pytest.raises(SetupError, match=r"cannot be kept in .*api-key \(Is a directory\)"):
+        prepare(Config(data_dir=tmp_path), url)
     with psycopg.connect(url) as session:
         assert session.execute("select count(*) from keys").fetchone() == (0,)
 

@@ -123,12 +123,25 @@ function selecting(region) {
   return !selection.isCollapsed && region.contains(selection.anchorNode);
 }
 
+// What can have the focus, each by what it is, numbered among its equals: rows come and go above it.
+function focusable(region) {
+  const [found, seen] = [new Map(), new Map()];
+  for (const one of region.querySelectorAll("a, button, input, summary")) {
+    const what = ["id", "href", "name", "value"].map((name) => one.getAttribute(name));
+    const kind = JSON.stringify([one.localName, ...what]);
+    const place = seen.get(kind) ?? 0;
+    seen.set(kind, place + 1);
+    found.set(`${place} ${kind}`, one);
+  }
+  return found;
+}
+
 function renew(region, html) {
   const fresh = new DOMParser().parseFromString(html, "text/html").body.firstElementChild;
   if (!fresh) return;
   // What the reader did to the old one goes on in the new one.
-  const old = [...region.querySelectorAll("a, button, input, summary")];
-  const focus = old.indexOf(document.activeElement);
+  const old = [...focusable(region)];
+  const focus = old.findIndex(([, one]) => one === document.activeElement);
   const typed = new Map([...region.querySelectorAll("input[id]")].map((field) => [field.id, field.value]));
   const open = new Set([...region.querySelectorAll("details[id][open]")].map((part) => part.id));
   const ticked = new Set([...region.querySelectorAll("input:checked")].map((box) => box.value));
@@ -144,7 +157,10 @@ function renew(region, html) {
   }
   for (const part of region.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
   reveal(region);
-  if (focus >= 0) region.querySelectorAll("a, button, input, summary")[focus]?.focus({ preventScroll: true });
+  if (focus >= 0) {
+    const now = focusable(region);
+    (now.get(old[focus][0]) ?? [...now.values()][focus])?.focus({ preventScroll: true });
+  }
   if (words) say(words);
 }
 

@@ -9,6 +9,7 @@
 ZIP, since it is written in one go, read from anywhere, and its end tells that it is whole.
 """
 
+import errno
 import fcntl
 import glob
 import hashlib
@@ -324,7 +325,7 @@ class Archive:
                 raise SetupError(f"{path} is empty, so it is not a backup")
             self._zip = zipfile.ZipFile(path)
         except OSError as error:
-            raise SetupError(f"cannot read {path} ({error.strerror})") from error
+            raise self._unread(error) from error
         except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
             raise SetupError(
                 f"{path} is damaged, cut off, or not a backup; nothing was changed"
@@ -422,7 +423,12 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise self._damaged(f"{name} cannot be read") from error
         except OSError as error:
-            raise SetupError(f"cannot read {self.path} ({error.strerror or error})") from error
+            raise self._unread(error) from error
+
+    def _unread(self, error: OSError) -> SetupError:
+        if error.errno == errno.EINVAL:  # it was to be read from before its first byte
+            return self._damaged("its beginning, or more, is cut off")
+        return SetupError(f"cannot read {self.path} ({error.strerror or error})")
 
     def _damaged(self, how: str) -> SetupError:
         return SetupError(f"{self.path} is damaged: {how}; nothing was changed")
