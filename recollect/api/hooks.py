@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -51,6 +52,8 @@ from recollect.sync.sources import GivenAccess, open_api
 LOG = log.get("hooks")
 router = APIRouter(tags=["connections"], route_class=ApiRoute)
 _AT_ONCE = timedelta()
+_ERROR = re.compile(r"[a-z]{1,20}(?:_[a-z]{1,20}){0,4}")
+"""of RFC 6749, 4.1.2.1 and providers: no text that a stranger's link could put on our page"""
 _HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
@@ -220,10 +223,15 @@ def _said_no(
             code = "access_denied" if error == "access_denied" else "authorization_failed"
             if (sent := _redirect(app, found.redirect_url, found.connection, code)) is not None:
                 return sent
+    told = "because the authorization was refused there"
+    if error != "access_denied" and _ERROR.fullmatch(error):
+        told = f"because {connector.name} answered {error}"
+        if error == oauth.WRONG_CALLBACK:
+            address = callback_url(app, connector.provider)
+            told += f": {address} has to be registered with the OAuth application there"
     return _page(
         "Not connected",
-        f"{connector.name} was not connected, because the authorization was refused there."
-        " You can follow the same link again.",
+        f"{connector.name} was not connected, {told}. You can follow the same link again.",
         400,
     )
 

@@ -262,6 +262,12 @@ def test_a_connection_says_what_to_do_and_no_more_than_is_so(
     assert nothing in shown("ready", "provider_unavailable", True)
     assert nothing not in shown("ready", "access_denied", True)
     assert nothing not in shown("failed", "provider_unavailable", False)
+    with app.db.begin() as tx:
+        tx.execute("update connections set provider = 'folder' where id = %s", (made[0].id,))
+    assert nothing not in shown("ready", "provider_unavailable", True), "is it mounted?"
+    with app.db.begin() as tx:
+        tx.execute("update connections set provider = 's3' where id = %s", (made[0].id,))
+    shown("failed", "provider_unavailable", False)
     assert f"Connection {made[1].id} brings the same into notes" in body(me.get(mine))
     assert "webhooks and tokens" not in body(me.get(f"{mine}/delete"))
     drive = make(app, tenant, "google-drive")

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import pytest
@@ -278,6 +278,29 @@ def test_a_denial_leaves_the_link_good(world: World) -> None:
     }
     assert world.get(made["id"])["state"] == "pending"
     assert told(world.follow(made["authLink"]))["status"] == "connected"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("access_denied", "because the authorization was refused there."),
+        ("application_suspended", "answered application_suspended."),
+        ("redirect_uri_mismatch", "/v3/connections/auth/callback/cabinet has to be registered"),
+        ("Call 0800-1234 now", "because the authorization was refused there."),
+    ],
+)
+def test_what_a_provider_answers_instead_is_told(world: World, error: str, told: str) -> None:
+    """But no text that a stranger puts into a link."""
+    made = world.create(redirect=None)
+    state = parse_qs(urlsplit(made["authLink"]).query)["state"][0]
+
+    for path in (f"?state={state}&", "?"):
+        answer = world.http.get(
+            f"/v3/connections/auth/callback/cabinet{path}{urlencode({'error': error})}"
+        )
+        assert answer.status_code == 400
+        assert told in answer.text
+        assert "0800" not in answer.text
 
 
 def test_fewer_scopes_than_asked(world: World) -> None:
