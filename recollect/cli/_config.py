@@ -13,14 +13,20 @@ def load(**given: Any) -> Config:
     From now on this process goes through the forward proxy that they name.
     """
     loaded = config.load(connectors.settings(), **given)
-    proxy = loaded.proxy.get_secret_value() if loaded.proxy else None
-    use_proxy(ForwardProxy(proxy, loaded.no_proxy) if proxy else None)
+    use_proxy(_proxy_of(loaded))
     return loaded
 
 
-def check_providers() -> None:
-    """Raises SetupError for a fault in what providers have of their own."""
+def check(loaded: Config) -> None:
+    """Raises SetupError for a fault in what `config.load` alone does not look at: the settings that
+    providers have of their own, and the forward proxy."""
     config.load_providers(connectors.settings())
+    _proxy_of(loaded)
+
+
+def _proxy_of(loaded: Config) -> ForwardProxy | None:
+    proxy = loaded.proxy.get_secret_value() if loaded.proxy else None
+    return ForwardProxy(proxy, loaded.no_proxy) if proxy else None
 
 
 def unknown() -> list[str]:

@@ -136,7 +136,7 @@ class Supervisor:
                 _tried(self._config, ensure)
             loading.result()
             settings = _lazy.part("_config")
-            settings.check_providers()
+            settings.check(self._config)
             for told in settings.unknown():
                 tell(f"warning: {told} It has no effect.")
             url, secret = _tried(self._config, lambda: _prepared(self._config, ensure()))

@@ -467,19 +467,27 @@ def test_a_port_that_is_taken_is_named(run: Shell, nowhere: str, command: str) -
 
 
 @pytest.mark.parametrize("command", ["serve", "api", "work"])
-def test_what_is_wrong_in_the_settings_of_a_provider_ends_the_command(
-    run: Shell, new_database: Callable[[], str], command: str
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("RECOLLECT_PUBSUB_SUBSCRIPTION", "topics/gmail", "must match"),
+        ("RECOLLECT_PROXY", "socks5://proxy", "must be http://host:port"),
+    ],
+)
+def test_what_is_wrong_in_the_settings_of_a_part_ends_the_command(
+    run: Shell, new_database: Callable[[], str], command: str, setting: str, value: str, told: str
 ) -> None:
+    wrong: dict[str, Any] = {setting: value}
     ended = run(
         command,
         RECOLLECT_PORT=str(free_port()),
         RECOLLECT_DATA_DIR=str(run.folder),
         RECOLLECT_DATABASE_URL=new_database(),
-        RECOLLECT_PUBSUB_SUBSCRIPTION="topics/gmail",
+        **wrong,
     )
 
     assert ended.code == 1
-    assert "error: RECOLLECT_PUBSUB_SUBSCRIPTION: must match" in ended.err
+    assert f"error: {setting}: {told}" in ended.err
 
 
 def test_search_marks_what_matched_on_a_terminal(run: Shell, tag: str) -> None:
