@@ -79,6 +79,16 @@ def _seconds(value: Any) -> Any:
 Duration = Annotated[timedelta, Field(le=timedelta(days=36_500)), BeforeValidator(_seconds)]
 """Seconds or ISO 8601: `90`, `PT4H`, `P7D`; a time of PostgreSQL's holds so many of them."""
 
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{value!r} is not an address such as https://memory.example.org")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_web_address)]
+
 PREFIX = "RECOLLECT_"
 NO_PROVIDERS: Mapping[str, "type[ProviderSettings]"] = MappingProxyType({})
 _NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_"))
@@ -115,16 +125,16 @@ class ProviderSettings(EnvSettings):
     client_secret: SecretStr | None = Field(
         default=None, description="Secret of the OAuth application."
     )
-    api_url: str | None = Field(
+    api_url: Address | None = Field(
         default=None, description="Base URL of the API; the provider's if unset."
     )
-    auth_url: str | None = Field(
+    auth_url: Address | None = Field(
         default=None, description="Where users authorize; the provider's if unset."
     )
-    token_url: str | None = Field(
+    token_url: Address | None = Field(
         default=None, description="Where codes become tokens; the provider's if unset."
     )
-    revoke_url: str | None = Field(
+    revoke_url: Address | None = Field(
         default=None, description="Where tokens are revoked; the provider's if unset."
     )
 
@@ -161,7 +171,7 @@ class Config(EnvSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=6767, ge=1, le=65535, description="Port to listen on.")
-    public_url: str | None = Field(
+    public_url: Address | None = Field(
         default=None,
         description="Address that others use; http://HOST:PORT if unset.",
     )
@@ -425,16 +435,6 @@ class Config(EnvSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of the log lines that are written."
     )
-
-    @field_validator("public_url")
-    @classmethod
-    def _check_public_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{value!r} is not an address such as https://memory.example.org")
-        return value
 
     @field_validator("blob_url")
     @classmethod

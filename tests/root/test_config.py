@@ -71,8 +71,9 @@ def test_a_blank_variable_leaves_a_line_of_the_file_as_it_is(
 
 
 def test_what_a_provider_alone_is_set_to_is_read_and_known(monkeypatch: pytest.MonkeyPatch):
-    for name in ("PUBSUB_AUDIENCE", "NOTION_VERIFICATION_TOKEN", "ONEDRIVE_API_URL"):
+    for name in ("PUBSUB_AUDIENCE", "NOTION_VERIFICATION_TOKEN"):
         monkeypatch.setenv(f"RECOLLECT_{name}", "given")
+    monkeypatch.setenv("RECOLLECT_ONEDRIVE_API_URL", "http://given")
     monkeypatch.setenv("RECOLLECT_NOTION_VERIFICATION_TOKENS", "misspelt")
 
     config = load()
@@ -81,7 +82,7 @@ def test_what_a_provider_alone_is_set_to_is_read_and_known(monkeypatch: pytest.M
     token = settings_of(config, "notion", NotionSettings).verification_token
     assert token is not None
     assert token.get_secret_value() == "given"
-    assert settings_of(config, "onedrive", ProviderSettings).api_url == "given"
+    assert settings_of(config, "onedrive", ProviderSettings).api_url == "http://given"
     meant = "RECOLLECT_NOTION_VERIFICATION_TOKEN"
     assert unknown() == [f"There is no setting {meant}S; did you mean {meant}?"]
 
@@ -127,6 +128,8 @@ def test_what_is_no_duration_is_refused_by_the_name_of_the_setting(
     [
         ("PUBLIC_URL", "memory.example.org", "is not an address such as https://"),
         ("PUBLIC_URL", "https://", "is not an address such as https://"),
+        ("GOOGLE_DRIVE_API_URL", "ftp://drive.example", "is not an address such as https://"),
+        ("PUBSUB_CERTS_URL", "certs.example", "is not an address such as https://"),
         ("BLOB_URL", "file:///files of #1", "ends at its ? or #"),
         ("ALLOW_NETWORKS", "10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6"),
         ("ALLOW_NETWORKS", "127.0.0.0/8, 10.1.0.0/8", "10.1.0.0/8 has host bits set"),

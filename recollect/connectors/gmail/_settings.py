@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from recollect.config import Config, ProviderSettings
+from recollect.config import Address, Config, ProviderSettings
 from recollect.connectors.base import settings_of
 
 
@@ -19,7 +19,7 @@ class GmailSettings(ProviderSettings):
         validation_alias="RECOLLECT_PUBSUB_SERVICE_ACCOUNT",
         description="Email of the service account that signs pushes.",
     )
-    pubsub_certs_url: str = Field(
+    pubsub_certs_url: Address = Field(
         default="https://www.googleapis.com/oauth2/v3/certs",
         validation_alias="RECOLLECT_PUBSUB_CERTS_URL",
         description="Where the public keys of those tokens are.",
@@ -37,7 +37,7 @@ class GmailSettings(ProviderSettings):
         description="Key of the service account that may read it, or what `gcloud auth"
         " application-default login` wrote.",
     )
-    pubsub_api_url: str = Field(
+    pubsub_api_url: Address = Field(
         default="https://pubsub.googleapis.com",
         validation_alias="RECOLLECT_PUBSUB_API_URL",
         description="Base URL of Cloud Pub/Sub.",
