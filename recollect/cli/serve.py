@@ -1,9 +1,10 @@
 """`serve`: the whole service on one machine, and who watches over its processes.
 
 It is a supervisor. It holds the listening socket, so that connections wait while a killed API
-process comes back; it starts the embedded PostgreSQL, one API process and one worker process, and
-starts again whichever ends. Each child reads its standard input, a pipe that only the supervisor
-holds open: when the supervisor dies, however suddenly, its children end, too.
+process comes back, and are turned away while one that keeps dying is given time; it starts the
+embedded PostgreSQL, one API process and one worker process, and starts again whichever ends. Each
+child reads its standard input, a pipe that only the supervisor holds open: when the supervisor
+dies, however suddenly, its children end, too.
 
 The supervisor loads the code once, and its children are forks of it, which share that memory; a new
 one works at once. What a fork must not share, it does not have: no thread, no session of the
@@ -13,6 +14,7 @@ safe (macOS), a child is a new process that loads the code itself.
 
 import http.client
 import json
+import math
 import multiprocessing
 import os
 import select
@@ -24,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -64,6 +67,10 @@ WATCH = 2.0
 """Seconds between two looks at all; the end of a child of ours is told by a signal at once."""
 ASK = 0.1
 """Seconds between the first two questions whether the service is ready."""
+TURNED_AWAY = (
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
+    "retry-after: {seconds}\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+)
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
 PROCESSES = (
     multiprocessing.get_context("fork")
@@ -154,7 +161,7 @@ class Supervisor:
                     elif reason and reason != told:
                         LOG.warning("not ready", reason=reason)
                         told = reason
-                    self._rest(children, pause)
+                    self._rest(children, pause, listening)
                     pause = WATCH if announced else min(WATCH, pause * 1.1)
                     self._keep_database(ensure)
             finally:
@@ -176,12 +183,18 @@ class Supervisor:
     def _stop(self) -> None:
         self._stopping = True
 
-    def _rest(self, children: Sequence[Child], longest: float) -> None:
-        """Until a signal comes, a child may be started again, or `longest` seconds passed."""
+    def _rest(self, children: Sequence[Child], longest: float, listening: socket.socket) -> None:
+        """Until a signal comes, a child may be started again, or `longest` seconds passed; who
+        comes meanwhile is turned away if the API stays away for longer than `WATCH`."""
         now = time.monotonic()
-        waits = [child.not_before - now for child in children if child.process is None]
-        if select.select([self._bell], [], [], max(0.0, min([longest, *waits])))[0]:
+        waits = {child.name: child.not_before - now for child in children if child.process is None}
+        away = waits.get("api", 0.0) > WATCH
+        heard = [self._bell, listening] if away else [self._bell]
+        ready = select.select(heard, [], [], max(0.0, min([longest, *waits.values()])))[0]
+        if self._bell in ready:
             os.read(self._bell.fileno(), 4096)
+        if listening in ready:
+            _turn_away(listening, waits["api"])
 
     def _tend(
         self,
@@ -258,6 +271,18 @@ class Supervisor:
             return ""
         finally:
             asked.close()
+
+
+def _turn_away(listening: socket.socket, seconds: float) -> None:
+    """Answer one who came while nobody else does: a client that hangs tells its user nothing."""
+    told = "the API process ended several times and is started again in a while; its log says why"
+    body = json.dumps({"error": "Service unavailable", "details": told}).encode()
+    head = TURNED_AWAY.format(seconds=math.ceil(seconds), size=len(body)).encode()
+    with suppress(OSError), listening.accept()[0] as line:
+        line.settimeout(0.1)
+        with suppress(TimeoutError):
+            line.recv(1 << 16)  # what is left unread would take the answer back
+        line.sendall(head + body)
 
 
 def _load() -> None:

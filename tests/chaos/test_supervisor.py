@@ -6,16 +6,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import psutil
 import psycopg
 import pytest
 
 from recollect.app import App
-from recollect.cli.serve import Supervisor, _tried
+from recollect.cli.serve import Child, Supervisor, _tried
 from recollect.config import Config
 from recollect.db.embedded import database
 from recollect.db.faults import judging
@@ -167,6 +170,28 @@ def test_why_the_service_is_not_ready_is_told(app: App, monkeypatch: pytest.Monk
         monkeypatch.undo()
         eventually(lambda: supervisor._hindrance() is None)
     assert supervisor._hindrance() == ""
+
+
+def test_who_comes_while_the_api_keeps_dying_is_told(tmp_path: Path) -> None:
+    """Connections waited for half a minute, and nobody learnt why."""
+    supervisor = Supervisor(Config(data_dir=tmp_path))
+    api, worker = Child("api", "api"), Child("worker", "work")
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v3/search"
+        api.not_before = time.monotonic() + 20
+        asked = pool.submit(httpx.post, url, json={"q": "x" * 10_000}, trust_env=False)
+        while not asked.done():
+            supervisor._rest([api, worker], 0.1, listening)
+        answer = asked.result()
+
+        api.not_before = time.monotonic() + 0.2
+        with socket.create_connection(listening.getsockname()):
+            supervisor._rest([api, worker], 0.1, listening)
+            listening.accept()[0].close()  # it was left to the API, which comes at once
+
+    assert answer.status_code == 503
+    assert 18 <= int(answer.headers["retry-after"]) <= 20
+    assert "its log says why" in answer.json()["details"]
 
 
 def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_tmp: Path) -> None:
