@@ -24,6 +24,7 @@ from recollect.connectors.base import (
     Change,
     Checkpoint,
     Cursor,
+    Gone,
     Item,
     Listed,
     Listing,
@@ -34,6 +35,7 @@ from recollect.connectors.s3._bucket import Settings, sign
 from recollect.connectors.s3._pattern import KeyPattern
 from recollect.errors import (
     BadRequestError,
+    CursorExpired,
     LeaseLost,
     NotFoundError,
     Permanent,
@@ -486,7 +488,40 @@ def test_a_listing_goes_on_where_it_was_cut_off(amazon: Amazon, connect: Connect
 
     assert sorted(source.items) == keys
     assert proxy.asked("list-type=2") == 2
-    assert "start-after=19%20%C3%BC" in proxy.log[0].path
+    assert "continuation-token=" in proxy.log[0].path
+
+
+def test_without_tokens_a_listing_goes_on_behind_the_last_key(
+    amazon: Amazon, connect: Connect, proxy: Proxy
+):
+    bucket = amazon.bucket()
+    keys = [f"{n:02d} ü" for n in range(35)]
+    fill(bucket, *keys)
+    source = connect(bucket)
+    proxy.on(
+        "list-type=2",
+        times=None,
+        alter=lambda body: re.sub(
+            rb"<NextContinuationToken>.*?</NextContinuationToken>", b"", body
+        ),
+    )
+    cut_off(source, after=2)
+    asked = len(proxy.log)
+    source.sync()
+
+    assert sorted(source.items) == keys
+    assert "start-after=19%20%C3%BC" in proxy.log[asked].path
+
+
+def test_a_page_that_is_not_known_any_more_is_no_end(synced: MemorySource, proxy: Proxy):
+    synced.since += timedelta(hours=4)
+    cut_off(synced, after=1)
+    refusal = b"<Error><Code>InvalidArgument</Code><Message>The token is wrong</Message></Error>"
+    proxy.on("continuation-token=", times=1, status=400, body=refusal)
+
+    with pytest.raises(CursorExpired):
+        synced.sync()
+    assert len(synced.items) == 25
 
 
 def test_nothing_said_before_the_cut_is_taken_as_gone(amazon: Amazon, connect: Connect):
@@ -541,7 +576,7 @@ def test_a_listing_that_failed_goes_on_in_the_next_sync(synced: MemorySource, pr
 
     heard = synced.sync(at=synced.since + timedelta(minutes=10))
 
-    assert "start-after" in proxy.log[0].path
+    assert "continuation-token=" in proxy.log[0].path
     assert proxy.asked("list-type=2") == 2
     assert not any(isinstance(change, Listing) for change in heard)
     assert len(synced.items) == 26
@@ -801,9 +836,30 @@ def test_keys_need_not_come_in_their_order(amazon: Amazon, connect: Connect, pro
     assert [path.path.rpartition("?")[2].split("&")[0] for path in proxy.log[-3:]] == [
         "encoding-type=url", "continuation-token=t%2F1%2B%3D", "continuation-token=t2"
     ]  # fmt: skip
-    assert [change.cursor["after"] for change in heard if isinstance(change, Checkpoint)] == (
-        [None] * 4
-    ), "no key tells where it was cut off"
+    assert not any(isinstance(change, Gone) for change in heard)
+
+
+def test_what_a_listing_without_order_has_yet_to_name_outlives_a_cut(
+    amazon: Amazon, connect: Connect, proxy: Proxy
+):
+    """The first page may come in order, as that of the files beside folders: behind its last key a
+    service that orders otherwise would leave out the others, and they would be deleted."""
+    source = connect(amazon.bucket())
+
+    def answers() -> None:
+        proxy.forget()
+        proxy.on("continuation-token=t", times=None, status=200, body=page_of("a/x", "m/y"))
+        proxy.on("start-after=", times=None, status=200, body=page_of())
+        proxy.on("list-type=2", times=None, status=200, body=page_of("b", "z", token="t"))
+
+    answers()
+    source.sync()
+    source.since += timedelta(hours=4)
+    cut_off(source, after=1)
+    answers()
+    source.sync()
+
+    assert sorted(source.items) == ["a/x", "b", "m/y", "z"]
 
 
 def test_a_server_that_begins_at_the_last_key_again(amazon: Amazon, connect: Connect, proxy: Proxy):

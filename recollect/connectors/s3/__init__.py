@@ -1,8 +1,8 @@
 """S3: every object of a bucket, or of one prefix in it, at Amazon or any service that speaks S3.
 
 There is no feed of changes: each sync lists all keys and compares ETag and size with what is
-remembered. Most services list keys in their order; there a listing that was cut off goes on behind
-the last key that was stored.
+remembered. A listing that was cut off goes on at its next page, by the token that the service gave
+for it; where there is none, behind the last key, and there keys must come in their order.
 """
 
 import re
@@ -30,7 +30,7 @@ from recollect.connectors.base import (
 from recollect.connectors.s3._bucket import LARGEST_OBJECT, S3Bucket, Settings, Stored
 from recollect.connectors.s3._guide import GUIDE
 from recollect.connectors.s3._pattern import KeyPattern
-from recollect.errors import BadRequestError
+from recollect.errors import BadRequestError, CursorExpired, Permanent
 from recollect.fetch import Fetcher
 from recollect.model import Blob, Remembered
 
@@ -87,19 +87,25 @@ class S3(Connector):
         regex = source.metadata.get(TAG_PATTERN)
         pattern = _pattern(regex) if regex else None
         asked = {"url": settings.base_url, "prefix": settings.prefix}
-        began, after = _resumed(asked, cursor, source.since)
+        began, after, token = _resumed(asked, cursor, source.since)
         asked["began"] = began.isoformat()
-        if after is None:
+        if after is None and token is None:
             yield Listing()
-        stored_after = after
+        taken_up, place = token, _place(after, token)
         may_have_moved = next(source.remembered(), None) is not None
         held: list[Item] = []
-        turning = Turning("The store")
-        token, more, ordered = None, True, True
+        turning = Turning("The store", token)
+        more = True
         while more:
             source.going()
-            page = bucket.list(after, self.page_size, token=token)
-            ordered = ordered and page.is_ordered(after)
+            try:
+                page = bucket.list(after, self.page_size, token=token)
+            except Permanent as error:
+                if token is None or token != taken_up:
+                    raise
+                raise CursorExpired(
+                    f"the store does not know the page any more: {error}"
+                ) from error
             ids = [one.key for one in page.objects if "\0" not in one.key]
             known = {row.id for row in source.remembered(ids)}
             for stored in page.objects:
@@ -111,14 +117,12 @@ class S3(Connector):
                     yield change
             after, more = (page.objects[-1].key if page.objects else after), page.more
             token = turning.turn(page.token, (one.key for one in page.objects)) if more else None
-            if not ordered:
-                stored_after = None
-            elif not held:
-                stored_after = after  # what waits is listed again if this sync is cut off
-            yield Checkpoint({**asked, "after": stored_after and quote(stored_after)})
+            if not held:
+                place = _place(after, token)  # what waits is listed again if this sync is cut off
+            yield Checkpoint({**asked, **place})
         yield from _told_apart(source, held, began)
         yield Listed()
-        yield Checkpoint({**asked, "after": None})
+        yield Checkpoint({**asked, **_place(None, None)})
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
         return Blob(_bucket_of(source).get(item.id, item.version or ""), name=_title(item.id))
@@ -215,21 +219,30 @@ def _pattern(source: str) -> KeyPattern:
 
 def _resumed(
     asked: Mapping[str, str], cursor: Cursor | None, now: datetime
-) -> tuple[datetime, str | None]:
-    """When the listing began that goes on now, and behind which key; None: it begins now.
+) -> tuple[datetime, str | None, str | None]:
+    """When the listing began that goes on now, behind which key, and by which token; without both
+    it begins now.
 
-    Another bucket or prefix is another question, and one of yesterday is asked again. The key is
-    quoted: PostgreSQL stores no NUL.
+    Another bucket or prefix is another question, and one of yesterday is asked again.
     """
     known = cursor or {}
-    after = known.get("after")
-    if not isinstance(after, str) or any(known.get(key) != value for key, value in asked.items()):
-        return now, None
+    after, token = (
+        unquote(value) if isinstance(value := known.get(name), str) else None
+        for name in ("after", "token")
+    )
+    whole = after is None and token is None
+    if whole or any(known.get(key) != value for key, value in asked.items()):
+        return now, None, None
     try:
         began = datetime.fromisoformat(str(known.get("began")))
     except ValueError:
-        return now, None
-    return (began, unquote(after)) if now - began < LONGEST_LISTING else (now, None)
+        return now, None, None
+    return (began, after, token) if now - began < LONGEST_LISTING else (now, None, None)
+
+
+def _place(after: str | None, token: str | None) -> dict[str, str | None]:
+    """As a cursor has it. Quoted: PostgreSQL stores no NUL."""
+    return {"after": after and quote(after), "token": token and quote(token)}
 
 
 def _change(stored: Stored, settings: Settings, pattern: KeyPattern | None) -> Item | Verdict:
