@@ -274,7 +274,7 @@ class Supervisor:
 
 
 def _turn_away(listening: socket.socket, seconds: float) -> None:
-    """Answer one who came while nobody else does: a client that hangs tells its user nothing."""
+    """Answer one client in place of the API: one that hangs tells its user nothing."""
     told = "the API process ended several times and is started again in a while; its log says why"
     body = json.dumps({"error": "Service unavailable", "details": told}).encode()
     head = TURNED_AWAY.format(seconds=math.ceil(seconds), size=len(body)).encode()

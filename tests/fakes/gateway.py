@@ -5,7 +5,7 @@ Names outside are known to it alone: `hosts` says which port of this machine ans
 
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Self
 from urllib.parse import urlsplit
@@ -44,8 +44,8 @@ class Gateway:
         for end in [self._listener, *self._open]:
             end.close()
 
-    def _start(self, work: object, *given: object) -> None:
-        thread = threading.Thread(target=work, args=given)  # pyright: ignore[reportArgumentType]
+    def _start(self, work: Callable[..., None], *given: object) -> None:
+        thread = threading.Thread(target=work, args=given)
         self._threads.append(thread)
         thread.start()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -50,9 +51,9 @@ def nobody(name: str, port: int) -> Sequence[str]:
     raise OSError("the names of the world are not known here")
 
 
-def fetcher(**given: object) -> Fetcher:
-    settings = {"resolve": nobody, "limits": FetchLimits(read=0.5, total=5), **given}
-    return Fetcher(user_agent="t", **settings)  # pyright: ignore[reportArgumentType]
+def fetcher(**given: Any) -> Fetcher:
+    settings: dict[str, Any] = {"resolve": nobody, "limits": FetchLimits(read=0.5, total=5)}
+    return Fetcher(user_agent="t", **(settings | given))
 
 
 # What is fetched

@@ -258,7 +258,7 @@ def _read(api: Api, id: str, blank: bool) -> PageText:
 
 
 def _rendered(api: Api, id: str) -> tuple[str, bool]:
-    """A page in Notion's own rendering, empty where there is none; and whether it is all of it."""
+    """A page in Notion's own rendering, or "" if Notion has none, and whether that is the whole."""
     # 400: it is more than one request may ask for.
     answer = api.call("GET", f"/v1/pages/{id}/markdown", accept=GONE | {400})
     if answer.status != 200:

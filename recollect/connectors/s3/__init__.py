@@ -2,7 +2,7 @@
 
 There is no feed of changes: each sync lists all keys and compares ETag and size with what is
 remembered. A listing that was cut off goes on at its next page, by the token that the service gave
-for it; where there is none, behind the last key, and there keys must come in their order.
+for it. A service that gives no tokens goes on behind the last key, so it must list keys in order.
 """
 
 import re
