@@ -347,6 +347,10 @@ def _recordings(config: Config) -> list[CheckResult]:
     if listener.engine is None:
         return [CheckResult("recordings", "off", f"captions only. {GET_BETTER}")]
     told = f"captions, else {listener.describe()}"
+    try:
+        listener.check()
+    except (Permanent, Transient) as error:
+        return [CheckResult("recordings", "FAIL", f"{told}: {error}")]
     if listener.engine == LocalEngine("pocketsphinx"):
         told += f", which gets most words wrong. {GET_BETTER}"
     return [CheckResult("recordings", "ok", told)]

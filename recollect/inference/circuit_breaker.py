@@ -75,21 +75,32 @@ class Breaker:
         else:
             self._answered()
 
+    def check(self) -> None:
+        """Raises Resting where a question would be refused."""
+        with self._lock:
+            if self._rests and (self._trying or self._left() > 0):
+                raise self._resting()
+
     def _enter(self) -> bool:
         """Whether this question is the one that is let through."""
         with self._lock:
             if not self._rests:
                 return False
-            left = self._until - self._clock()
-            if left <= 0 and not self._trying:
-                self._trying = True
-                return True
-            assert self._last is not None
-            raise Resting(
-                f"{self._last}; it gets no requests for a while",
-                code=self._last.code,
-                after=timedelta(seconds=max(left, 0.0)),
-            )
+            if self._trying or self._left() > 0:
+                raise self._resting()
+            self._trying = True
+            return True
+
+    def _left(self) -> float:
+        return self._until - self._clock()
+
+    def _resting(self) -> Resting:
+        assert self._last is not None
+        return Resting(
+            f"{self._last}; it gets no requests for a while",
+            code=self._last.code,
+            after=timedelta(seconds=max(self._left(), 0.0)),
+        )
 
     def _failed(self, error: Unavailable, *, trial: bool) -> None:
         with self._lock:

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import Permanent, SetupError, Transient
-from recollect.inference import transcribe
+from recollect.errors import HeldOff, Parked, Permanent, SetupError, Transient
+from recollect.inference import endpoint_transcriber, transcribe
 from recollect.inference.speech import RATE, SAMPLE_BYTES, Heard, LocalEngine, Segment
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from tests.extract.conftest import needs_pocketsphinx
 from tests.fakes.transcription import Service, running
 
-SECOND = bytes(RATE * SAMPLE_BYTES)
+SECOND = (bytes(2) + b"\0\x20") * (RATE * SAMPLE_BYTES // 4)
+"""of a tone"""
 
 
 @pytest.fixture
@@ -29,11 +31,12 @@ def connected(service: Service, key: str | None = None, fallback: str = "metadat
 
 
 def recording(seconds: float) -> Callable[[float, float, LocalEngine | None], Heard]:
-    """A sandbox with that much silence; it ends stretches a second early, as a quiet moment may."""
+    """A sandbox with that much sound; it ends stretches a second early, as a quiet moment may."""
 
     def hear(start: float, wanted: float, engine: LocalEngine | None) -> Heard:
         end = min(start + wanted - 1, seconds)
         pcm = SECOND * max(0, int(end - start))
+        pcm = f"{start:8.0f}".encode() + pcm[8:] if pcm else b""  # none sounds like another
         segments = (Segment(start, start + 1, f"at {start:.0f}"),) if engine else ()
         return Heard(start, end if end < seconds else None, b"" if engine else pcm, segments)
 
@@ -244,26 +247,29 @@ def test_wrong_settings_are_named_and_may_be_mended(service: Service, status: in
     listener = connected(service, "s3cret-key")
     service.answers = [(status, {}, '{"error": "bad key s3cret-key"}')]
 
-    with pytest.raises(Transient, match=f"check {setting}") as caught:
+    with pytest.raises(Parked, match=f"check {setting}") as caught:
         listener.transcribe(recording(9))
 
     assert caught.value.code == f"http_{status}"
     assert "s3cret-key" not in str(caught.value)
-    assert listener.transcribe(recording(9)).segments
+    assert connected(service).transcribe(recording(9)).segments
 
 
 def test_a_wrong_path_names_the_address(service: Service):
     choice = TranscriberChoice("openai", service.url + "/v9", None, "m")
 
-    with pytest.raises(Transient, match="check RECOLLECT_TRANSCRIBER_URL"):
+    with pytest.raises(Parked, match="check RECOLLECT_TRANSCRIBER_URL"):
         open_transcriber(choice).transcribe(recording(9))
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_busy_endpoint_is_asked_again_later(service: Service, status: int):
+@pytest.mark.parametrize(
+    ("status", "kind"), [(408, HeldOff), (429, Parked), (500, HeldOff), (502, HeldOff)]
+)
+def test_a_busy_endpoint_is_asked_again_later(service: Service, status: int, kind: type[Transient]):
+    """Attempts at what may be the fault of this sound lie far apart; all else costs none."""
     service.answers = [(status, {"retry-after": "17"}, "busy")]
 
-    with pytest.raises(Transient, match="busy") as caught:
+    with pytest.raises(kind, match="busy") as caught:
         connected(service).transcribe(recording(9))
 
     assert caught.value.after == timedelta(seconds=17)
@@ -272,11 +278,82 @@ def test_a_busy_endpoint_is_asked_again_later(service: Service, status: int):
 def test_an_endpoint_that_hangs_up_or_is_gone_is_asked_again_later(service: Service):
     service.answers = [(0, {}, "")]
 
-    with pytest.raises(Transient):
+    with pytest.raises(HeldOff):
         connected(service).transcribe(recording(9))
     gone = TranscriberChoice("openai", "http://127.0.0.1:9/v1", None, "m")
-    with pytest.raises(Transient, match="no connection"):
+    with pytest.raises(Parked, match="no connection"):
         open_transcriber(gone).transcribe(recording(9))
+
+
+def test_an_endpoint_that_is_away_is_left_alone_and_nothing_is_decoded_for_it(service: Service):
+    service.answers = [(429, {}, "slow down")]
+    listener = connected(service)
+    with pytest.raises(Parked):
+        listener.transcribe(recording(9))
+
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        raise AssertionError("decoded")
+
+    with pytest.raises(Parked, match="slow down") as caught:
+        listener.transcribe(hear)
+
+    assert caught.value.after is not None
+    assert len(service.heard) == 1
+
+
+def test_an_attempt_goes_on_where_the_last_one_ended(service: Service):
+    """Some take an hour of sound in an hour: a longer recording began again each time, for ever."""
+    listener = connected(service)
+    answer = service.answer
+
+    def limited(heard: Any) -> tuple[int, dict[str, str], str]:
+        done = answer(heard)
+        return done if len(service.heard) % 2 else (500, {}, "enough for now")
+
+    service.answer = limited
+    for _ in range(2):
+        with pytest.raises(HeldOff):
+            listener.transcribe(recording(1250))
+    transcript = listener.transcribe(recording(1250))
+
+    assert [heard.seconds for heard in service.heard] == [599, 599, 599, 52, 52]
+    assert [s.text for s in transcript.segments] == [
+        f"{which} of {number}." for number in (1, 3, 5) for which in ("First", "Second")
+    ]
+    service.answer = answer
+    listener.transcribe(recording(1250))
+    assert len(service.heard) == 8  # what was kept is forgotten with the end of a recording
+
+
+@pytest.mark.parametrize("status", [413, 504, 524])
+def test_how_much_sound_goes_in_one_request_is_learnt(service: Service, status: int):
+    """nginx takes 1 MB of a request where nobody says otherwise, and waits for a minute."""
+    listener = connected(service)
+    answer = service.answer
+
+    def small(heard: Any) -> tuple[int, dict[str, str], str]:
+        done = answer(heard)
+        return done if heard.seconds <= 100 else (status, {}, "too much")
+
+    service.answer = small
+    first, second = listener.transcribe(recording(300)), listener.transcribe(recording(300))
+
+    seconds = [heard.seconds for heard in service.heard]
+    assert [s for s in seconds if s > 100] == [300, 149]
+    assert max(s.end for s in first.segments) > 290
+    assert [(s.start, s.end) for s in first.segments] == [(s.start, s.end) for s in second.segments]
+
+
+def test_silence_is_not_sent(service: Service):
+    """Models hear words in it: "Thank you for watching"."""
+
+    def muted(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        return Heard(start, None, b"\1\0\xff\xff" * 160_000)
+
+    [warning] = connected(service).transcribe(muted).warnings
+
+    assert "No speech was found" in warning
+    assert service.heard == []
 
 
 def test_sound_that_is_refused_leaves_what_is_known(service: Service):
@@ -364,7 +441,7 @@ def test_an_answer_of_another_kind_names_the_address(service: Service, body: str
     )
 )
 def test_times_lie_within_the_sound_and_in_order(parts: Sequence[dict[str, object]]):
-    found = transcribe._parse({"segments": parts}, 9.0)
+    found = endpoint_transcriber._parse({"segments": parts}, 9.0)
 
     assert len(found) == sum(1 for part in parts if part["text"])
     assert all(0 <= s.start <= s.end <= 9 for s in found)

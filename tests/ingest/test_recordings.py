@@ -4,20 +4,33 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 
 from recollect import documents
 from recollect.app import App
 from recollect.blobs import new_key
+from recollect.cli import doctor
+from recollect.config import Config
 from recollect.documents import NewDocument
 from recollect.errors import LeaseLost, Permanent
 from recollect.inference.speech import LocalEngine
 from recollect.inference.transcribe import Listener, TranscriberChoice, open_transcriber
 from recollect.ingest import pipeline
-from recollect.model import Content, DocumentId, Extracted, OrgId, StoredBlob, Tenant
+from recollect.model import (
+    Content,
+    DocumentId,
+    Extracted,
+    OrgId,
+    Status,
+    StoredBlob,
+    Tenant,
+)
+from recollect.worker.processing import drain
 from tests.extract.conftest import needs_pocketsphinx
 from tests.extract.recordings import Track, recording
 from tests.fakes.transcription import Service, running
@@ -89,6 +102,57 @@ def test_long_hearing_holds_its_document_and_ends_where_that_is_gone(
     with pytest.raises(LeaseLost):
         pipeline.process(own, claim)
     assert len(service.heard) == 1
+
+
+def test_an_endpoint_that_is_away_keeps_recordings_waiting_and_nothing_else(
+    app: App, tenant: Tenant, service: Service
+):
+    """It was given up after four attempts and half a minute."""
+    choice = TranscriberChoice("auto", service.url, "a-key", "whisper-1")
+    data = recording("mp3")
+    key = new_key(tenant.id, data)
+    app.blobs.put(key, data)
+    talk = NewDocument(Content("audio", b"", blob=StoredBlob(key, "talk.mp3", None)), ["talks"])
+    with app.db.begin() as tx:
+        id = documents.add(tx, tenant, talk, DocumentId(uuid.uuid4().hex)).id
+        note = documents.add(
+            tx, tenant, NewDocument(documents.text_content("a note"), ["talks"]), DocumentId("note")
+        ).id
+    service.answers = [(401, {}, "no such key")] * 100
+
+    own = replace(app, listener=open_transcriber(choice))
+    for _ in range(app.config.max_attempts + 2):
+        drain(own)
+        with app.db.begin() as tx:
+            tx.execute("update documents set due_at = now() where id = %s", (id,))
+
+    with app.db.begin() as tx:
+        waiting, done = documents.get(tx, tenant, id), documents.get(tx, tenant, note)
+    assert (waiting.status, waiting.attempts, done.status) == (Status.QUEUED, 0, Status.DONE)
+    assert waiting.failure is not None
+    assert "check RECOLLECT_TRANSCRIBER_KEY" in waiting.failure.message
+    assert len(service.heard) == 1  # it is left alone for a while
+
+    service.answers.clear()
+    drain(replace(app, listener=open_transcriber(choice)))  # after a restart
+    with app.db.begin() as tx:
+        assert documents.get(tx, tenant, id).status == Status.DONE
+
+
+def test_the_doctor_asks_the_endpoint(service: Service, tmp_path: Path):
+    config = Config(
+        data_dir=tmp_path, transcriber_url=service.url, transcriber_model="whisper-1",
+        transcriber_key=SecretStr("tk-a-secret"),
+    )  # fmt: skip
+
+    [fine] = doctor._recordings(config)
+    service.answers = [(401, {}, "bad key tk-a-secret")]
+    [wrong] = doctor._recordings(config)
+
+    assert (fine.state, wrong.state) == ("ok", "FAIL")
+    assert "RECOLLECT_TRANSCRIBER_KEY" in wrong.details
+    assert "tk-a-secret" not in wrong.details
+    assert [heard.seconds for heard in service.heard] == [1, 1]
 
 
 def test_captions_come_before_any_engine(app: App, service: Service):
