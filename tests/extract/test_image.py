@@ -100,6 +100,47 @@ def test_a_long_strip_is_read_from_top_to_bottom(read):
     assert words(read(pictures.encoded(strip)).text) == " ".join(numbers)
 
 
+def screen(width, height, *at, left=1_900):
+    """A screen with small print at these heights, black on white, under a line of large print."""
+    shot = Image.new("RGB", (width, height), "white")
+    shot.paste(pictures.page("Headline", size=90), (left, 0))
+    for number, top in enumerate(at):
+        lines = (f"{TEXT} {number}.", OTHER)
+        shot.paste(pictures.page(*lines, size=14, width=500, font_file=pictures.VERA), (left, top))
+    return shot
+
+
+@pytest.mark.parametrize(
+    "shot", [screen(3_840, 1_080, 300), screen(1_920, 6_000, 300, 2_900, 5_000, left=700)]
+)
+def test_a_shot_of_two_screens_or_of_a_whole_page_is_read(read, shot):
+    """Shrunk to the size of a page, nothing was found on it."""
+    text = words(read(pictures.encoded(shot)).text)
+
+    assert text.startswith("Headline")
+    assert text.count(OTHER) == text.count(TEXT) == shot.height // 3_000 + 1
+
+
+def test_a_line_of_small_print_across_a_whole_screen_is_read_once(read):
+    numbers = [f"station {number}" for number in range(100, 140)]
+    shot = Image.new("RGB", (4_000, 1_700), "white")
+    for at, top in enumerate((200, 800, 1_400)):
+        line = " ".join([*numbers[at:], *numbers[:at]])
+        shot.paste(pictures.page(line, size=14, width=3_900, font_file=pictures.VERA), (50, top))
+
+    found = words(read(pictures.encoded(shot)).text)
+
+    assert [found.count(number) for number in numbers] == [3] * len(numbers)
+
+
+@pytest.mark.parametrize("top", [400, 1_500])
+def test_a_line_on_a_page_that_is_empty_else_is_read(read, top):
+    scan = Image.new("RGB", (1_700, 2_000), "white")
+    scan.paste(pictures.page(TEXT, size=15, width=500, font_file=pictures.VERA), (800, top))
+
+    assert words(read(pictures.encoded(scan)).text) == TEXT
+
+
 def test_a_camera_says_how_it_was_held(read):
     exif = Image.Exif()
     exif[0x0112] = 7
@@ -333,6 +374,12 @@ def test_a_page_is_read_as_it_is_turned(read, turn):
     scan = page(TEXT).rotate(turn, expand=True)
 
     assert words(read(pictures.pdf(scan, turn=turn), "a.pdf").text) == TEXT
+
+
+def test_a_shot_of_a_screen_in_a_pdf_is_read(read):
+    shot = screen(3_840, 1_080, 300)
+
+    assert f"{TEXT} 0. {OTHER}" in words(read(pictures.pdf(shot), "a.pdf").text)
 
 
 def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read):

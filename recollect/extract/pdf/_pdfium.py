@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,10 @@ _WHITE = 250
 FEW_LETTERS = 20
 COVERED = 0.5
 """A page with fewer letters and more of it under pictures is a scan with a stamp or a number."""
+_PART = 0.02
+"""of a page, from which on a picture is no decoration"""
+_MOST_PIXELS = 7_000
+"""Of the side of a square as large as a page."""
 _FINEST = 20.0
 """Pixels per point at most: a page of a few points is not blown up to `long_side`."""
 
@@ -212,20 +217,34 @@ def look(data: bytes, texts: Sequence[bool]) -> list[Drawn]:
     return drawn
 
 
-def render(document: Any, index: int, long_side: int) -> "Image.Image":
-    """A page as a reader sees it, turned as the file says, its longer side so many pixels.
+def render(document: Any, index: int, side: int) -> "Image.Image":
+    """A page as a reader sees it, turned as the file says, its longer side so many pixels; or more
+    if the pictures on it have more, since a shot of a screen, or a plan, has small print.
 
     Raises Permanent if it cannot be drawn.
     """
     try:
         with _page(document, index) as page:
-            scale = long_side / max(1.0, *page.get_size())
+            short, long = sorted(max(1.0, points) for points in page.get_size())
+            most = min(2 * side / min(long, 2 * short), _MOST_PIXELS / math.sqrt(long * short))
+            scale = max(side / long, min(_resolution(page), most))
             bitmap = page.render(scale=min(scale, _FINEST))
             image = bitmap.to_pil().convert("RGB")
             bitmap.close()
             return image
     except pypdfium2.PdfiumError as error:
         raise Permanent(f"its page {index + 1} is damaged: it cannot be drawn") from error
+
+
+def _resolution(page: Any) -> float:
+    """Pixels per point of the finest picture that is no small part of a page; 0 without one."""
+    width, height = page.get_size()
+    finest, (across, down) = 0.0, (ctypes.c_uint(), ctypes.c_uint())
+    for kind, raw, box, _ in islice(_objects(page), _MAX_OBJECTS):
+        if kind == pdfium.FPDF_PAGEOBJ_IMAGE and box.area > _PART * width * height:
+            pdfium.FPDFImageObj_GetImagePixelSize(raw, across, down)
+            finest = max(finest, math.sqrt(across.value * down.value / box.area))
+    return finest
 
 
 def _look(page: Any) -> Drawn:
