@@ -31,7 +31,7 @@ FEW_LETTERS = 20
 COVERED = 0.5
 """A page with fewer letters and more of it under pictures is a scan with a stamp or a number."""
 _PART = 0.02
-"""of a page, from which on a picture is no decoration"""
+"""of a page that a picture covers at least, unless it is a decoration"""
 _MOST_PIXELS = 7_000
 """Of the side of a square as large as a page."""
 _FINEST = 20.0
@@ -237,7 +237,7 @@ def render(document: Any, index: int, side: int) -> "Image.Image":
 
 
 def _resolution(page: Any) -> float:
-    """Pixels per point of the finest picture that is no small part of a page; 0 without one."""
+    """Pixels per point of the finest picture on a page, without decorations; 0 if there are no others."""
     width, height = page.get_size()
     finest, (across, down) = 0.0, (ctypes.c_uint(), ctypes.c_uint())
     for kind, raw, box, _ in islice(_objects(page), _MAX_OBJECTS):
