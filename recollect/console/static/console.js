@@ -123,12 +123,13 @@ function selecting(region) {
   return !selection.isCollapsed && region.contains(selection.anchorNode);
 }
 
-// What can have the focus, each by what it is, numbered among its equals: rows come and go above it.
+// What can have the focus, each by what it is and of, numbered among its equals: rows come and go above it.
 function focusable(region) {
   const [found, seen] = [new Map(), new Map()];
   for (const one of region.querySelectorAll("a, button, input, summary")) {
     const what = ["id", "href", "name", "value"].map((name) => one.getAttribute(name));
-    const kind = JSON.stringify([one.localName, ...what]);
+    const of = one.closest("details")?.id ?? one.form?.querySelector("[type=hidden]")?.value;
+    const kind = JSON.stringify([one.localName, of, ...what]);
     const place = seen.get(kind) ?? 0;
     seen.set(kind, place + 1);
     found.set(`${place} ${kind}`, one);
