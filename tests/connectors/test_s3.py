@@ -891,6 +891,25 @@ def test_what_a_listing_without_order_left_out_is_gone_when_another_leaves_it_ou
     assert sorted(source.items) == ["a", "m", "z"]
 
 
+def test_a_moved_object_that_is_listed_twice_is_the_same_thing(
+    amazon: Amazon, connect: Connect, proxy: Proxy
+):
+    source = connect(amazon.bucket())
+    proxy.on("list-type=2", status=200, body=page_of("old"))
+    source.sync()
+    moved = page_of("new").replace(b"<ETag>new", b"<ETag>old")
+    first = moved.replace(b">false<", b">true<").replace(
+        b"</IsTruncated>", b"</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+    )
+    for body in (first, moved):
+        proxy.on("list-type=2", status=200, body=body)
+
+    later(source)
+
+    assert list(source.items) == ["new"]
+    assert source.items["new"].formerly == "old"
+
+
 def test_what_one_page_lacks_is_gone_in_whatever_order_it_is(
     amazon: Amazon, connect: Connect, proxy: Proxy
 ):

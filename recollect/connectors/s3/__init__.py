@@ -98,7 +98,7 @@ class S3(Connector):
             yield Listing()
         taken_up, place = token, _place(after, token)
         may_have_moved = next(source.remembered(), None) is not None
-        held: list[Item] = []
+        held: dict[str, Item] = {}
         turning = Turning("The store", token)
         more = True
         while more:
@@ -117,7 +117,7 @@ class S3(Connector):
                 change = _change(stored, settings, pattern)
                 waits = may_have_moved and isinstance(change, Item) and change.id not in known
                 if waits and isinstance(change, Item) and len(held) < HELD:
-                    held.append(change)
+                    held[change.id] = change
                 else:
                     yield change
             alone = not page.more and after is None and token is None
@@ -127,7 +127,7 @@ class S3(Connector):
             if not held:
                 place = _place(after, token)  # what waits is listed again if this sync is cut off
             yield Checkpoint({**asked, **place, "ordered": ordered})
-        yield from _told_apart(source, held, began)
+        yield from _told_apart(source, [*held.values()], began)
         if not ordered:
             yield from _not_listed(source, began)
         yield Listed()
