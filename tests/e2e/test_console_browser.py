@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect import documents
 from recollect.app import App
 from recollect.events import endpoints, outbox
 from recollect.model import Plan, Tenant
@@ -311,6 +312,24 @@ def test_the_focus_stays_with_its_document_when_others_appear_above_it(
     eventually(lambda: room.js("document.querySelectorAll('input[name=id]').length") == 2)
 
     assert room.js(where) == before
+
+
+@pytest.mark.parametrize("of", ["input[name=id]", "tbody a"])
+def test_the_focus_passes_to_no_other_document_when_its_own_goes(
+    room: Tab, app: App, tenant: Tenant, of: str
+):
+    _, gone = (add(app, tenant, f"the {name}", title=name).id for name in ("kept", "gone"))
+    drain(app)
+    room.click("nav a[href='/console/documents']")
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"))
+    room.js(f"document.querySelector({of!r}).focus()")
+    where = "document.activeElement.closest('tr')?.textContent ?? ''"
+    assert "gone" in room.js(where)
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [gone])
+    eventually(lambda: room.js("document.querySelectorAll('input[name=id]').length") == 1)
+
+    assert "kept" not in room.js(where)
 
 
 @pytest.mark.parametrize("of", [".deliveries summary", ".deliveries button"])
