@@ -264,8 +264,14 @@ def prepare(config: Config, database_url: str) -> str | None:
 
 
 def _keep_key(path: Path, secret: str) -> None:
-    """For the command line on this machine: who can read the data folder can do anything anyway."""
+    """For the command line on this machine: who can read the data folder can do anything anyway.
+
+    One of another database is put aside, since nobody may know it otherwise.
+    """
+    aside = path.with_name(f"{path.name}.replaced")
     try:
+        if path.is_file() and not aside.exists():
+            path.rename(aside)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secret + "\n")
             file.flush()

@@ -120,11 +120,15 @@ def refuse_registration(tx: Tx, id: str, reason: str, again: timedelta) -> None:
 
 
 def due_registrations(tx: Tx, limit: int = 20) -> list[StoredRegistration]:
-    """Those that want to be made again; nobody else takes them for ten minutes."""
+    """Those that want to be made again; nobody else takes them for ten minutes. One whose next is
+    under way, or was refused, has that tried in its place."""
     rows = tx.execute(
         "with due as materialized (select g.id from registrations g"
         "  join connections c on c.id = g.connection_id"
         "  where g.renew_at <= now() and not g.retired and c.state in ('ready', 'syncing')"
+        "  and (g.remote is null or not exists (select from registrations o"
+        "   where o.connection_id = g.connection_id and o.resource = g.resource"
+        "   and o.remote is null and not o.retired))"
         "  order by g.renew_at limit %s for update of g skip locked)"
         " update registrations g set renew_at = now() + interval '10 minutes'"
         " from due where g.id = due.id returning g.*",

@@ -12,7 +12,7 @@ from recollect import connectors, documents, extract, log
 from recollect.app import App
 from recollect.connectors import oauth
 from recollect.connectors.api import PROVIDER_UNAVAILABLE, RATE_LIMITED, Access, Api
-from recollect.connectors.base import Connector, Folder, HostTurn, LocalFolders, Source
+from recollect.connectors.base import Connector, Folder, HostTurn, LocalFolders
 from recollect.connectors.oauth import OAuthClient, Tokens
 from recollect.db import Tx
 from recollect.errors import (
@@ -82,7 +82,7 @@ class ConnectionSource:
         connector: Connector,
         connection: Connection,
         *,
-        access: Access,
+        access: "StoredAccess",
         secrets: Mapping[str, Any],
         refuse: item_filter.Refuse | None,
         claim: SyncClaim | None,
@@ -91,7 +91,7 @@ class ConnectionSource:
         self._app = app
         self._connector = connector
         self._connection = connection
-        self._access = access
+        self.access = access
         self._secrets = secrets
         self._refuse = refuse
         self._claim = claim
@@ -125,7 +125,7 @@ class ConnectionSource:
     def api(self) -> Api:
         if self._api is None:
             self._api = open_api(
-                self._app, self._connector, self._access, pause=self.pause, pace=self._pace
+                self._app, self._connector, self.access, pause=self.pause, pace=self._pace
             )
         return self._api
 
@@ -216,6 +216,8 @@ class ConnectionSource:
     def going(self) -> None:
         if self._stop.is_set():
             raise LeaseLost
+        if self.access.refused is not None:
+            raise self.access.refused
         now = time.monotonic()
         if self._claim is None or now - self._looked < LOOK:
             return
@@ -248,6 +250,8 @@ class StoredAccess:
         self._connector = connector
         self._connection = connection
         self._tokens: Tokens | None = None
+        self.refused: Permanent | None = None
+        """why no token can be had: it says nothing of what was to be read with it"""
 
     def token(self, stale: str | None = None) -> str | None:
         if self._connector.oauth is None:
@@ -278,8 +282,9 @@ class StoredAccess:
                 )
             except Reauthorize as error:
                 fresh = error
-            except Permanent as error:  # says nothing of what was to be read with it
-                raise Permanent(str(error), code=oauth.INVALID_CLIENT) from error
+            except Permanent as error:
+                self.refused = Permanent(str(error), code=oauth.INVALID_CLIENT)
+                raise self.refused from error
             with self._app.db.begin() as tx:
                 now = self._opened(connections.sealed(tx, self._connection.id, lock=True))
                 if now != tokens:  # the user has authorized again meanwhile
@@ -335,7 +340,7 @@ def open_source(
     refuse: item_filter.Refuse | None = None,
     claim: SyncClaim | None = None,
     stop: threading.Event | None = None,
-) -> Source:
+) -> ConnectionSource:
     """What the connector of a connection works with, during a sync or for one fetch.
 
     `refuse`: the filter that a listing asks; nothing else is filtered.
@@ -384,7 +389,7 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         code = connection.failure.code if connection.failure else RATE_LIMITED
         raise Parked(_told(connection), code=code, after=connection.parked_for)
     try:
-        return connectors.get(connection.provider).fetch(open_source(app, connection), item)
+        return _fetched(app, connection, item)
     except NotFoundError as error:
         if claim.document.attempts < 2:
             raise Transient("the provider does not find it", code="source_missing") from error
@@ -402,6 +407,15 @@ def fetch(app: App, claim: Claim) -> Blob | Extracted:
         raise Parked(str(error), code=error.code, after=HOUR) from error
     except Transient as error:
         raise _parked(app, claim, connection, error) from error
+
+
+def _fetched(app: App, connection: Connection, item: Remembered) -> Blob | Extracted:
+    """Raises what is wrong with the application, also where a part was left out for that."""
+    source = open_source(app, connection)
+    found = connectors.get(connection.provider).fetch(source, item)
+    if source.access.refused is not None:
+        raise source.access.refused
+    return found
 
 
 def _not_found(app: App, claim: Claim, connection: Connection, id: str) -> LeaseLost | Parked:

@@ -30,8 +30,9 @@ from recollect.sync import account_check, authorizations, connection_queue, conn
 from recollect.sync.credentials import seal_tokens
 from recollect.worker import syncs, tag_merges
 from recollect.worker.processing import drain
-from tests.connectors.peers import PEERS, GithubPeer, Peer
+from tests.connectors.peers import PEERS, GithubPeer, NotionPeer, Peer
 from tests.fakes.cabinet import CabinetConnector
+from tests.fakes.notion import para, toggle
 from tests.fakes.proxy import Proxy
 from tests.fakes.shelf import providing
 
@@ -153,6 +154,9 @@ class Hurried(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         CLOCK.ahead += timeout or 0.0
         return False
+
+
+REFUSED = {"error": "invalid_client"}
 
 
 @dataclass
@@ -781,6 +785,44 @@ def test_10_revoked_deletes_nothing_and_asks_again(world: World) -> None:
     assert remedy in shown["error"]
     assert len(world.documents()) == 3
     world.proxy_is_quiet_while(lambda: world.sync())
+
+
+@every("world", ["notion"], indirect=True)
+def test_10_what_no_token_can_be_had_for_is_not_skipped(world: World) -> None:
+    """A page that cannot be looked through keeps no other from being synced; a refused application
+    is not of that page."""
+    world.connect()
+    world.sync()
+    world.peer.put("n1", "The heron left.")
+    world.peer.proxy.on("POST .*/token", status=401, json_body=REFUSED, times=None)
+    world.peer.proxy.on("/blocks/", status=401, times=None)
+    shown = world.sync()
+    world.peer.proxy.behave()
+    world.sync()
+
+    assert shown["lastSyncRun"]["status"] == "failed"
+    assert shown["errorCode"] == "invalid_client"
+    assert "The heron left." in world.get("n1")["content"]
+
+
+@every("world", ["notion"], indirect=True)
+def test_10_a_document_does_not_lack_what_no_token_could_be_had_for(world: World) -> None:
+    assert isinstance(world.peer, NotionPeer)
+    notion = world.peer.notion
+    notion.knows_markdown = False
+    notion.page("long", toggle("Spring", para("The heron came back.")))
+    notion.pass_time(minutes=5)
+    world.connect()
+    syncs.drain(world.app, Hurried())
+    world.peer.proxy.on("POST .*/token", status=401, json_body=REFUSED, times=None)
+    world.peer.proxy.on("/blocks/", after=1, status=401, times=None)
+    drain(world.app)
+    waiting = world.documents()["long"]["status"]
+    world.peer.proxy.behave()
+    world.documents_due()
+
+    assert waiting == "queued"
+    assert "The heron came back." in world.get("long")["content"]
 
 
 @every("world", conforming("limited", by_day=CALLERS), indirect=True)

@@ -349,6 +349,20 @@ def test_27_a_provider_that_calls_a_registration_unauthorized_is_polled(loud: Lo
 
 
 @every("loud", conforming("renewed"), indirect=True)
+def test_27_a_renewal_that_is_refused_again_and_again_is_one(loud: Loud) -> None:
+    loud.begun()
+    assert loud.peer.registers is not None
+    loud.peer.proxy.on(loud.peer.registers, status=401, times=None)
+    for _ in range(4):
+        half_over(loud)
+        loud.work()
+
+    with loud.app.db.begin() as tx:
+        stored = push_registrations.registered(tx, ConnectionId(loud.id))
+    assert sorted(one.answered for one in stored) == [False, True]
+
+
+@every("loud", conforming("renewed"), indirect=True)
 def test_28_a_registration_that_is_under_way_at_the_end_is_taken_back(loud: Loud) -> None:
     assert loud.peer.registers is not None
 

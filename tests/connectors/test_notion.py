@@ -813,6 +813,19 @@ def test_a_short_limit_is_waited_for_and_a_long_one_parks(
     assert titles(source) == ["Page"]
 
 
+def test_a_list_that_is_to_be_waited_for_is_not_asked_for_in_small_pages_at_once(
+    notion: FakeNotion, source: MemorySource
+):
+    notion.page("Page", para("words"))
+    notion.refuse(503, on="/v1/search", code="service_unavailable", Retry_After="600")
+
+    with pytest.raises(Transient) as caught:
+        sync(source, notion)
+
+    assert caught.value.after == timedelta(minutes=10)
+    assert len(notion.calls("/v1/search")) == 1
+
+
 def test_notion_being_down_ends_the_sync_and_keeps_all(notion: FakeNotion, source: MemorySource):
     notion.page("Page", para("words"))
     sync(source, notion)
@@ -1169,16 +1182,17 @@ def test_where_the_blocks_cannot_be_read_the_rendering_stands(
     github.com/openclaw/notcrawl/issues/59"""
     page = notion.page("Page", para("words"))
     sync(source, notion)
-    for markdown in ("words", ""):
+    for markdown in ("words", "", '<unknown url="https://www.notion.so/x" alt="button"/>'):
         notion.answer_with({"markdown": markdown, "unknown_block_ids": [ANN]}, on="markdown")
-    notion.refuse(400, times=2, on=f"/blocks/{page.key}/children", code="validation_error")
+    notion.refuse(400, times=3, on=f"/blocks/{page.key}/children", code="validation_error")
 
     told = CONNECTOR.fetch(source, source.rows[page.key])
 
     assert told.text == "words"
     assert len(told.warnings) == 1
-    with pytest.raises(Permanent):
-        CONNECTOR.fetch(source, source.rows[page.key])
+    for _ in range(2):
+        with pytest.raises(Permanent):
+            CONNECTOR.fetch(source, source.rows[page.key])
 
 
 def test_lists_that_notion_cannot_give_are_asked_for_in_small_pages(

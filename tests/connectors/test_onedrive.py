@@ -827,6 +827,28 @@ def test_a_shortcut_leads_to_a_personal_drive_whose_id_begins_with_zero(
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_shortcut_that_an_earlier_version_remembers_without_the_zero_is_followed(
+    graph: FakeGraph, ann: User, connect: Connect, what: str
+):
+    cat = graph.user("cat", kind="personal")
+    team = cat.drive.folder("Team")
+    plan = cat.drive.file("plan.txt", "the plan", into=team)
+    shortcut = ann.drive.shortcut(cat.drive, plan if what == "file" else team)
+    source = connect(ann, shared=True)
+    source.sync()
+    row = source.rows[shortcut.id]
+    short = {name: row.extra[name].removeprefix("0") for name in ("drive", "target")}
+    source.rows[shortcut.id] = replace(row, extra={**row.extra, **short})
+    assert short["drive"] != row.extra["drive"]
+
+    source.sync()
+    source.sync()
+
+    [item] = source.items.values()
+    assert content(source, item.title or "").data == b"the plan"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
 def test_what_is_unshared_is_gone_once_that_is_certain(
     ann: User, bob: User, connect: Connect, what: str
 ):

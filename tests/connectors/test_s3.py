@@ -28,6 +28,7 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Listing,
+    Missing,
     Verdict,
 )
 from recollect.connectors.s3 import S3
@@ -860,6 +861,64 @@ def test_what_a_listing_without_order_has_yet_to_name_outlives_a_cut(
     source.sync()
 
     assert sorted(source.items) == ["a/x", "b", "m/y", "z"]
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off"])
+def test_what_a_listing_without_order_left_out_is_gone_when_another_leaves_it_out(
+    amazon: Amazon, connect: Connect, proxy: Proxy, cut: bool
+):
+    """One by the time of change goes on behind where the last key stands by then, and that was
+    written meanwhile: github.com/rclone/rclone/pull/9371"""
+    source = connect(amazon.bucket())
+
+    def listed(*last: str) -> list[Change]:
+        proxy.behave()
+        proxy.on("continuation-token=t", status=200, body=page_of(*last))
+        proxy.on("list-type=2", status=200, body=page_of("m", "a", token="t"))
+        source.since += timedelta(hours=4)
+        if cut:
+            cut_off(source, after=1)
+        return source.sync()
+
+    listed("z", "b")
+    lacking, whole = listed("b"), listed("z", "b")
+
+    assert [change.id for change in lacking if isinstance(change, Missing)] == ["z"]
+    assert not any(isinstance(change, Missing) for change in whole)
+    assert sorted(source.items) == ["a", "b", "m", "z"]
+    listed("z")
+    listed("z")
+    assert sorted(source.items) == ["a", "m", "z"]
+
+
+def test_a_moved_object_that_is_listed_twice_is_the_same_thing(
+    amazon: Amazon, connect: Connect, proxy: Proxy
+):
+    source = connect(amazon.bucket())
+    proxy.on("list-type=2", status=200, body=page_of("old"))
+    source.sync()
+    moved = page_of("new").replace(b"<ETag>new", b"<ETag>old")
+    first = moved.replace(b">false<", b">true<").replace(
+        b"</IsTruncated>", b"</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+    )
+    for body in (first, moved):
+        proxy.on("list-type=2", status=200, body=body)
+
+    later(source)
+
+    assert list(source.items) == ["new"]
+    assert source.items["new"].formerly == "old"
+
+
+def test_what_one_page_lacks_is_gone_in_whatever_order_it_is(
+    amazon: Amazon, connect: Connect, proxy: Proxy
+):
+    source = connect(amazon.bucket())
+    for keys in (("m", "a", "b"), ("m", "a")):
+        proxy.on("list-type=2", status=200, body=page_of(*keys))
+        later(source)
+
+    assert sorted(source.items) == ["a", "m"]
 
 
 def test_a_server_that_begins_at_the_last_key_again(amazon: Amazon, connect: Connect, proxy: Proxy):

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from recollect import documents
 from recollect.app import App
+from recollect.events import endpoints, outbox
 from recollect.model import Plan, Tenant
 from recollect.orgs import audit, orgs
 from recollect.worker.processing import drain
@@ -310,6 +312,46 @@ def test_the_focus_stays_with_its_document_when_others_appear_above_it(
     eventually(lambda: room.js("document.querySelectorAll('input[name=id]').length") == 2)
 
     assert room.js(where) == before
+
+
+@pytest.mark.parametrize("of", ["input[name=id]", "tbody a"])
+def test_the_focus_passes_to_no_other_document_when_its_own_goes(
+    room: Tab, app: App, tenant: Tenant, of: str
+):
+    _, gone = (add(app, tenant, f"the {name}", title=name).id for name in ("kept", "gone"))
+    drain(app)
+    room.click("nav a[href='/console/documents']")
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"))
+    room.js(f"document.querySelector({of!r}).focus()")
+    where = "document.activeElement.closest('tr')?.textContent ?? ''"
+    assert "gone" in room.js(where)
+    with app.db.begin() as tx:
+        documents.delete(tx, tenant, [gone])
+    eventually(lambda: room.js("document.querySelectorAll('input[name=id]').length") == 1)
+
+    assert "kept" not in room.js(where)
+
+
+@pytest.mark.parametrize("of", [".deliveries summary", ".deliveries button"])
+def test_the_focus_stays_with_its_delivery_when_others_appear_above_it(
+    room: Tab, app: App, tenant: Tenant, of: str
+):
+    """Else it is another one that Space sends again."""
+    url = "http://127.0.0.1:9/hook"
+    target = endpoints.create(app, tenant, url=url, events=["document.done"])[0]
+    with app.db.begin() as tx:
+        first = outbox.try_out(tx, tenant, target.id).id
+    room.click("nav a[href='/console/webhooks']")
+    room.click(f"main a[href='/console/webhooks/{target.id}']")
+    eventually(lambda: room.js("document.querySelector('[data-live]').heard === true"))
+    room.js(f"document.querySelector({of!r}).focus()")
+    where = "document.activeElement.closest('tr').querySelector('details').id"
+    assert room.js(where) == f"d-{first}"
+    with app.db.begin() as tx:
+        outbox.try_out(tx, tenant, target.id)
+    eventually(lambda: room.js("document.querySelectorAll('.deliveries tbody tr').length") == 2)
+
+    assert room.js(where) == f"d-{first}"
 
 
 def test_shift_ticks_all_that_stand_between(room: Tab, app: App, tenant: Tenant):

@@ -45,6 +45,20 @@ def test_a_first_key_that_cannot_be_kept_is_not_made(
         assert session.execute("select count(*) from keys").fetchone() == (0,)
 
 
+def test_the_first_key_of_another_database_is_put_aside(
+    new_database: Callable[[], str], tmp_path: Path
+):
+    """It was shown once. The new one may come to nothing: the service may be killed, and again."""
+    kept, aside = tmp_path / "api-key", tmp_path / "api-key.replaced"
+    kept.write_text("of the embedded database\n")
+    kept.chmod(0o644)
+    made = [prepare(Config(data_dir=tmp_path), new_database()) for _ in range(2)]
+
+    assert kept.read_text() == f"{made[1]}\n"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert aside.read_text() == "of the embedded database\n"
+
+
 def test_what_an_earlier_key_of_the_settings_still_does_is_told(
     new_database: Callable[[], str], tmp_path: Path
 ):

@@ -131,7 +131,7 @@ class GoogleDrive(Connector):
         return Pass(source, selected, cursor).run()
 
     def fetch(self, source: Source, item: Remembered) -> Blob:
-        return content_of(source.api, item)
+        return content_of(source, item)
 
     def ping(self, source: Source) -> None:
         start_of(source.api, USER)

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from urllib.parse import quote
 
 from recollect.connectors._json import as_object, as_time, as_word
@@ -13,7 +14,7 @@ from recollect.connectors.api import (
     other_content,
     refuse_stand_in,
 )
-from recollect.connectors.base import Item, Verdict
+from recollect.connectors.base import Item, Source, Verdict
 from recollect.connectors.google_drive._files import (
     GOOGLE,
     KINDS,
@@ -40,6 +41,9 @@ EXPORTS: Mapping[str, Sequence[str]] = {
 """What Google's own kinds are fetched as, the best first."""
 NEXT_FORMAT = frozenset({"export_too_large", "not_downloadable", "http_400"})
 """codes of refusals that another format may not meet with"""
+FAILS_FOR = timedelta(hours=1)
+"""since the last edit, in which Google may only be down for a format: the text that the document
+has by now is better than that of another one, which would stay until the next edit"""
 MD5 = re.compile(r"[0-9a-f]{32}")
 PICTURE_DATA = re.compile(rb"^\[[^\]\n]{1,100}\]:[ \t]*<?data:[^\n]*\n?", re.MULTILINE)
 # No part goes over what begins the next match, so that a text of beginnings stays linear.
@@ -81,8 +85,9 @@ def told(
     )
 
 
-def content_of(api: Api, item: Remembered) -> Blob:
+def content_of(source: Source, item: Remembered) -> Blob:
     """Raises NotFoundError when it vanished, Permanent when Drive does not give it out."""
+    api = source.api
     mime, key = item.extra.get("mime"), item.extra.get("key")
     headers = keyed(item.id, key if isinstance(key, str) else "")
     path = f"/drive/v3/files/{quote(item.id, safe='')}"
@@ -100,6 +105,9 @@ def content_of(api: Api, item: Remembered) -> Blob:
         except Transient as error:
             # Google fails at some in one format (googleapis/google-api-go-client issue 2961).
             if error.code == RATE_LIMITED or error.after is not None:
+                raise
+            edited = as_time(as_word(item.extra.get("modified")))
+            if edited is not None and source.since - edited < FAILS_FOR:
                 raise
             passing = error
         except Permanent as error:

@@ -249,11 +249,12 @@ def _read(api: Api, id: str, blank: bool) -> PageText:
     except Permanent as error:
         if error.code == "no_access":
             raise NotFoundError("Not found", f"Notion does not find {id}") from error
-        if not markdown.strip():
+        text = simplified(markdown)
+        if not text.strip():
             raise
         # Of blocks that Notion does not know it lists not even the others.
         told = f"Parts of it are missing: {error}."
-        return PageText(simplified(markdown), shown_files(markdown), (told,))
+        return PageText(text, shown_files(markdown), (told,))
     return PageText(text, reader.shown, reader.lacking)
 
 

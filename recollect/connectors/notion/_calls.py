@@ -48,7 +48,8 @@ class NotionCalls:
         try:
             return self.call("POST", path, json=asked)
         except Transient as error:
-            if error.code == RATE_LIMITED or self._size == SMALL_PAGE:
+            asked_to_wait = error.code == RATE_LIMITED or error.after is not None
+            if asked_to_wait or self._size == SMALL_PAGE:
                 raise
             # Full pages of some workspaces are answered with 504 (dust-tt/dust pull request 5133).
             self._size = SMALL_PAGE

@@ -213,5 +213,7 @@ def extra_of(file: OneDriveFile) -> dict[str, Any]:
 
 def known_file(row: Remembered) -> OneDriveFile:
     said = {name: value for name, value in row.extra.items() if name in KEPT}
+    # Earlier versions kept them as Graph gives them.
+    said |= {name: _whole(said[name]) for name in ("drive", "target") if name in said}
     version = row.version or as_word(row.extra.get("version"))
     return OneDriveFile(row.id, row.title or "Untitled", version=version, url=row.url or "", **said)

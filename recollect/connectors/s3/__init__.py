@@ -3,6 +3,8 @@
 There is no feed of changes: each sync lists all keys and compares ETag and size with what is
 remembered. A listing that was cut off goes on at its next page, by the token that the service gave
 for it. A service that gives no tokens goes on behind the last key, so it must list keys in order.
+Where keys come in another order, some may be left out between two pages: what such a listing lacks
+is gone when another one lacks it, too.
 """
 
 import re
@@ -24,6 +26,7 @@ from recollect.connectors.base import (
     Item,
     Listed,
     Listing,
+    Missing,
     Source,
     Verdict,
 )
@@ -89,11 +92,13 @@ class S3(Connector):
         asked = {"url": settings.base_url, "prefix": settings.prefix}
         began, after, token = _resumed(asked, cursor, source.since)
         asked["began"] = began.isoformat()
-        if after is None and token is None:
+        begins = after is None and token is None
+        ordered = begins or (cursor or {}).get("ordered") is not False
+        if begins:
             yield Listing()
         taken_up, place = token, _place(after, token)
         may_have_moved = next(source.remembered(), None) is not None
-        held: list[Item] = []
+        held: dict[str, Item] = {}
         turning = Turning("The store", token)
         more = True
         while more:
@@ -112,15 +117,19 @@ class S3(Connector):
                 change = _change(stored, settings, pattern)
                 waits = may_have_moved and isinstance(change, Item) and change.id not in known
                 if waits and isinstance(change, Item) and len(held) < HELD:
-                    held.append(change)
+                    held[change.id] = change
                 else:
                     yield change
+            alone = not page.more and after is None and token is None
+            ordered = ordered and (alone or page.is_ordered(after))
             after, more = (page.objects[-1].key if page.objects else after), page.more
             token = turning.turn(page.token, (one.key for one in page.objects)) if more else None
             if not held:
                 place = _place(after, token)  # what waits is listed again if this sync is cut off
-            yield Checkpoint({**asked, **place})
-        yield from _told_apart(source, held, began)
+            yield Checkpoint({**asked, **place, "ordered": ordered})
+        yield from _told_apart(source, [*held.values()], began)
+        if not ordered:
+            yield from _not_listed(source, began)
         yield Listed()
         yield Checkpoint({**asked, **_place(None, None)})
 
@@ -284,6 +293,14 @@ def _unreadable(stored: Stored) -> tuple[str, str] | None:
 
 def _title(key: str) -> str:
     return key.rstrip("/").rpartition("/")[2] or key
+
+
+def _not_listed(source: Source, began: datetime) -> Iterator[Missing]:
+    """A service that goes by the time of change, with equal times in any order, begins a page
+    behind where the last key stands by then (github.com/rclone/rclone/pull/9371)."""
+    for row in source.remembered():
+        if row.document_id is not None and row.seen_at < began:
+            yield Missing(row.id, "The store did not list it.")
 
 
 def _told_apart(source: Source, new: Sequence[Item], began: datetime) -> Iterator[Item]:

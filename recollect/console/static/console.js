@@ -123,12 +123,18 @@ function selecting(region) {
   return !selection.isCollapsed && region.contains(selection.anchorNode);
 }
 
-// What can have the focus, each by what it is, numbered among its equals: rows come and go above it.
+// The row that it acts on, where there are several alike.
+function owner(one) {
+  if (one.matches("tbody a, [type=checkbox]")) return one.href ?? one.value;
+  return one.closest("details")?.id ?? one.form?.querySelector("[type=hidden]")?.value;
+}
+
+// What can have the focus, each by what it is and of, numbered among its equals: rows come and go above it.
 function focusable(region) {
   const [found, seen] = [new Map(), new Map()];
   for (const one of region.querySelectorAll("a, button, input, summary")) {
     const what = ["id", "href", "name", "value"].map((name) => one.getAttribute(name));
-    const kind = JSON.stringify([one.localName, ...what]);
+    const kind = JSON.stringify([one.localName, owner(one), ...what]);
     const place = seen.get(kind) ?? 0;
     seen.set(kind, place + 1);
     found.set(`${place} ${kind}`, one);
@@ -142,6 +148,7 @@ function renew(region, html) {
   // What the reader did to the old one goes on in the new one.
   const old = [...focusable(region)];
   const focus = old.findIndex(([, one]) => one === document.activeElement);
+  const owned = focus >= 0 ? owner(old[focus][1]) : null;
   const typed = new Map([...region.querySelectorAll("input[id]")].map((field) => [field.id, field.value]));
   const open = new Set([...region.querySelectorAll("details[id][open]")].map((part) => part.id));
   const ticked = new Set([...region.querySelectorAll("input:checked")].map((box) => box.value));
@@ -159,7 +166,8 @@ function renew(region, html) {
   reveal(region);
   if (focus >= 0) {
     const now = focusable(region);
-    (now.get(old[focus][0]) ?? [...now.values()][focus])?.focus({ preventScroll: true });
+    const next = now.get(old[focus][0]) ?? [...now.values()][focus];
+    if (next && owner(next) === owned) next.focus({ preventScroll: true });
   }
   if (words) say(words);
 }
