@@ -237,7 +237,7 @@ def render(document: Any, index: int, side: int) -> "Image.Image":
 
 
 def _resolution(page: Any) -> float:
-    """Pixels per point of the finest picture on a page, without decorations; 0 if there are no others."""
+    """Pixels per point of the finest picture on a page, decorations left out; 0 without one."""
     width, height = page.get_size()
     finest, (across, down) = 0.0, (ctypes.c_uint(), ctypes.c_uint())
     for kind, raw, box, _ in islice(_objects(page), _MAX_OBJECTS):
