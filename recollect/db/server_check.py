@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from recollect.db.sessions import CONNECT_TIMEOUT, bound
+from recollect.db.sessions import CONNECT_TIMEOUT, bound, line
 from recollect.errors import SetupError
 
 _MAKE = (
@@ -76,7 +76,7 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
 
     `patience`: seconds to wait for a connection.
     """
-    connect = partial(psycopg.connect, url, autocommit=True, connect_timeout=int(patience))
+    connect = partial(psycopg.connect, url, autocommit=True, **line(url, patience))
     with closing(connect()) as one, closing(connect()) as other:
         for session in (one, other):
             bound(session, patience)

@@ -107,9 +107,7 @@ def connect(
 
     Raises OperationalError where the server takes the connection and then says nothing.
     """
-    session = kind.connect(
-        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url), **more
-    )
+    session = kind.connect(url, autocommit=True, **line(url, CONNECT_TIMEOUT), **more)
     try:
         bound(session, CONNECT_TIMEOUT)
         settle(session, settings)
@@ -130,7 +128,7 @@ def bound(session: AnyConnection, seconds: float | None) -> None:
 async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:
     """As `connect`, for an event loop; each later statement, too, has `CONNECT_TIMEOUT`."""
     session = await psycopg.AsyncConnection.connect(
-        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url)
+        url, autocommit=True, **line(url, CONNECT_TIMEOUT)
     )
     try:
         bound(session, CONNECT_TIMEOUT)
@@ -172,7 +170,12 @@ def is_url(url: str) -> bool:
     return _PASSWORD_WITH_SLASH.match(url) is None
 
 
-def line(url: str) -> dict[str, Any]:
-    """What a connection over a network is told of its patience, as far as its URL is silent."""
+def line(url: str, patience: float) -> dict[str, Any]:
+    """What a connection over a network is told of its patience, as far as its URL is silent.
+
+    `patience`: seconds until it is there. Its hosts share them: they are tried one after the other.
+    """
     said = conninfo_to_dict(url)
-    return {name: value for name, value in LINE.items() if name not in said}
+    hosts = str(said.get("host") or "").count(",") + 1
+    ours = {**LINE, "connect_timeout": max(1, int(patience / hosts))}
+    return {name: value for name, value in ours.items() if name not in said}
