@@ -149,7 +149,7 @@ class Database:
                 "autocommit": True,
                 "row_factory": dict_row,
                 "prepare_threshold": None,
-                **line(url, self._patience),
+                **line(url, CONNECT_TIMEOUT),
                 "application_name": name,
                 "refused": self._note,
             },

@@ -53,6 +53,14 @@ NO_URL = (
     "is not a connection string such as postgresql://ROLE:PASSWORD@HOST/DATABASE; in a password"
     " the signs % @ / : ? # , are written %25 %40 %2F %3A %3F %23 %2C"
 )
+NO_PARAMETER = (
+    "has a parameter that only other programs know, such as pgbouncer, connection_limit or schema;"
+    " leave it out (a schema is named by ?options=-csearch_path%3DNAME,public)"
+)
+NO_DRIVER = "names a driver, which only SQLAlchemy does; let it begin with postgresql://"
+_DRIVER = re.compile(r"postgres(ql)?\+\w+://")
+_QUERY = re.compile(r"[^?]*\?[^@]*")
+"""An address with parameters; after an `@` in them the `?` belongs to the password."""
 _PASSWORD_WITH_SLASH = re.compile(r"postgres(ql)?://[^/?@]*/[^?]*@")
 _SETTLE = (
     "select set_config(key, value, false) from jsonb_each_text(%s)"
@@ -150,24 +158,28 @@ def settle(session: psycopg.Connection[Any], settings: Mapping[str, str] = NO_MO
 
 def check_url(url: str) -> None:
     """Raises SetupError, which does not quote it, for what is not a connection string."""
-    if not is_url(url):
-        raise SetupError(f"RECOLLECT_DATABASE_URL {NO_URL}")
+    if why := why_no_url(url):
+        raise SetupError(f"RECOLLECT_DATABASE_URL {why}")
 
 
-def is_url(url: str) -> bool:
-    """Whether it is a connection string, as libpq and its author understand it. After a sign that
-    a password must not have there, the rest would count as a host, a port or a database, which
-    errors and `/ready` show."""
+def why_no_url(url: str) -> str | None:
+    """What it is not, or has too much; None for a connection string, as libpq and its author
+    understand it. After a sign that a password must not have there, the rest would count as a host,
+    a port or a database, which errors and `/ready` show."""
     try:
         said = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return False
+    except psycopg.ProgrammingError as error:
+        if _DRIVER.match(url):
+            return NO_DRIVER
+        unknown = "invalid URI query parameter" in str(error) and _QUERY.fullmatch(url)
+        return NO_PARAMETER if unknown else NO_URL
     hosts, ports = (str(said.get(name) or "").split(",") for name in ("host", "port"))
-    if any("@" in host[1:] for host in hosts):  # before a name it means an abstract socket
-        return False
-    if any(port and not port.isdecimal() for port in ports):
-        return False
-    return _PASSWORD_WITH_SLASH.match(url) is None
+    split = (
+        any("@" in host[1:] for host in hosts)  # before a name it means an abstract socket
+        or any(port and not port.isdecimal() for port in ports)
+        or _PASSWORD_WITH_SLASH.match(url)
+    )
+    return NO_URL if split else None
 
 
 def line(url: str, patience: float) -> dict[str, Any]:
