@@ -27,6 +27,7 @@ the rest: 42 syntax or access, 23, XX … | as it came      | a bug: logged with
 """
 
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -62,6 +63,7 @@ _TAKEN = (
 )
 """What PostgreSQL, PgBouncer and Supavisor say that have no connection left, as a rule without
 SQLSTATE."""
+_NO_IPV6 = re.compile(r'at "[^"]*:[^"]*".* (unreachable|assign requested address|No route to host)')
 _UNTRUSTED = ("certificate verify failed", "root certificate file")
 _ENDED = ("FATAL", "PANIC")
 _HURRIED = (
@@ -142,6 +144,11 @@ def why_away(error: psycopg.Error) -> str:
         return (
             f"{words}; the pooler in front of it cuts off long work, such as a backup: set its"
             " query_timeout, idle_transaction_timeout and client_idle_timeout to 0"
+        )
+    if _NO_IPV6.search(words):
+        return (
+            f"{words}; this machine, or its container, has no IPv6: give it that, or name an"
+            " address of the database that has IPv4, such as its pooler in session mode"
         )
     if any(sign in words for sign in _UNTRUSTED):
         return (

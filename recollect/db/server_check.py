@@ -84,7 +84,8 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
             raise SetupError(
                 "the pooler before the database gives each transaction any session of the server"
                 " (transaction mode), where prepared statements, locks and notices get lost; set it"
-                " to session mode (PgBouncer: pool_mode = session), or name the server itself"
+                " to session mode (PgBouncer: pool_mode = session; Supabase: port 5432), or name"
+                " the server itself (Neon: the host without -pooler)"
             )
 
 

@@ -51,6 +51,14 @@ def test_who_finds_no_authority_for_the_server_is_told_where_it_is(words: str):
     assert "sslrootcert=/etc/ssl/certs/" in str(judged(psycopg.OperationalError(words)))
 
 
+def test_who_has_no_ipv6_is_told_so():
+    """The databases of some providers have no other addresses, and containers often have none."""
+    words = 'connection to server at "{}", port 5432 failed: Network is unreachable'
+    told = str(judged(psycopg.OperationalError(words.format("2001:db8::1"))))
+    assert "has no IPv6: give it that" in told
+    assert "IPv6" not in str(judged(psycopg.OperationalError(words.format("192.0.2.7"))))
+
+
 ODD = {
     "postgresql+asyncpg://role:hunter2@h/d": "names a driver",
     "postgres+psycopg://role:hunter2@h/d?ssl=true": "names a driver",
