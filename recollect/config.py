@@ -4,6 +4,7 @@ Built once, by `cli`; everything below `app` gets values, never this class's env
 """
 
 import os
+import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
@@ -91,13 +92,17 @@ Address = Annotated[str, AfterValidator(_web_address)]
 
 PREFIX = "RECOLLECT_"
 NO_PROVIDERS: Mapping[str, "type[ProviderSettings]"] = MappingProxyType({})
-_NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_"))
-"""of the shell's completion, and of the tests"""
+_NO_SETTINGS = tuple(
+    f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_", "SERVICE_", "PORT_")
+)
+"""of the shell's completion, of the tests, and of Kubernetes, which tells each container of a
+service named recollect"""
 
 
 class EnvSettings(BaseSettings):
     """A blank value counts as not set. A compose file writes one for each variable that nobody set,
-    and a blank host would mean all interfaces, a blank data folder the working folder."""
+    and a blank host would mean all interfaces, a blank data folder the working folder. Nor does a
+    port that Kubernetes tells of a service (`tcp://10.0.0.7:6767`) set ours."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,7 +110,8 @@ class EnvSettings(BaseSettings):
         return {
             name: value
             for name, value in given.items()
-            if not (isinstance(value, str) and not value.strip())
+            if not isinstance(value, str)
+            or (value.strip() and not (name == "port" and value.startswith("tcp://")))
         }
 
 
@@ -490,6 +496,18 @@ def host_of(address: str) -> str | None:
         return urlsplit(address).hostname
     except ValueError:  # brackets that hold no IPv6 address
         return None
+
+
+def temporary_folder() -> Path:
+    """Where large uploads and what readers of files say go. Raises SetupError if nothing can be
+    written to, as where a container's root is read-only and nothing is mounted at /tmp."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise SetupError(
+            "no folder for temporary files can be written to (/tmp, /var/tmp); mount one there"
+            " (podman run --tmpfs /tmp), make room in it, or let TMPDIR name another"
+        ) from error
 
 
 def is_this_machine(host: str | None) -> bool:

@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
-from recollect.config import PREFIX, Config, proxies_of_environment
+from recollect.config import PREFIX, Config, proxies_of_environment, temporary_folder
 from recollect.connectors import all as all_connectors
 from recollect.db import citus, open_once, takes_writes, versions
 from recollect.db.embedded import Embedded, database
@@ -469,7 +468,7 @@ def _disk(config: Config) -> list[CheckResult]:
     if config.blob_url is not None and (files := folder_of(config.blobs)) is not None:
         free, told = _room(files)
         found.append(CheckResult("disk of files", "ok" if free > LEAST_FREE else "FAIL", told))
-    free, told = _room(Path(tempfile.gettempdir()))
+    free, told = _room(temporary_folder())
     if free < LEAST_TEMPORARY:
         told = (
             f"{told} (TMPDIR): larger uploads are refused, and archives wait, until there is room"
