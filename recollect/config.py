@@ -3,9 +3,12 @@
 Built once, by `cli`; everything below `app` gets values, never this class's environment.
 """
 
+import math
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
@@ -89,6 +92,35 @@ def _web_address(value: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_web_address)]
+
+TOP = Path("/")
+
+
+def control_groups(controller: str, root: Path = TOP) -> Iterator[Path]:
+    """The folder of the control group of this process, and of those above it, of either version."""
+    with suppress(OSError, ValueError):  # not Linux, or a form that we do not know
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                own = root / "sys/fs/cgroup" / controllers / path.lstrip("/")
+                yield from (own, *own.parents)
+
+
+def cores(root: Path = TOP) -> int:
+    """Processors, a part of one counted as one: those on which this process may run, or fewer where
+    a control group is bounded (`docker run --cpus`). A container is shown all of the machine's."""
+    may = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    bounds = [float(may)]
+    for folder in control_groups("cpu", root):
+        with suppress(OSError, ValueError):  # none here, or "max"
+            quota, period = (folder / "cpu.max").read_text().split()
+            bounds.append(int(quota) / int(period))
+        with suppress(OSError, ValueError):
+            quota, period = (folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+            if (given := int(quota.read_text())) > 0:  # -1: no bound
+                bounds.append(given / int(period.read_text()))
+    return max(1, math.ceil(min(bounds)))
+
 
 PREFIX = "RECOLLECT_"
 NO_PROVIDERS: Mapping[str, "type[ProviderSettings]"] = MappingProxyType({})
@@ -216,7 +248,7 @@ class Config(EnvSettings):
     )
     plan: Plan = Field(default=Plan.ENTERPRISE, description="Plan of the default organisation.")
     workers: int = Field(
-        default=max(4, 2 * (os.cpu_count() or 2)),
+        default=max(4, 2 * cores()),
         ge=1,
         le=256,
         description="Documents processed at once.",
@@ -247,7 +279,7 @@ class Config(EnvSettings):
         description="Key of the endpoint that `recollect embedder switch` changes to.",
     )
     embedder_threads: int = Field(
-        default=os.cpu_count() or 1,
+        default=cores(),
         ge=1,
         le=256,
         description="Threads of the local model.",
