@@ -115,6 +115,11 @@ def have_vectors(session: psycopg.Connection[Any]) -> None:
             f"the role {role} may not create the extension vector; let a superuser run, in the"
             f" database {database}: create extension vector"
         ) from error
+    except psycopg.errors.FeatureNotSupported as error:
+        raise SetupError(
+            f"the server does not allow the extension vector ({error.diag.message_primary}); its"
+            " provider has a list of those that are (Azure: the server parameter azure.extensions)"
+        ) from error
     row = (
         session.cursor(row_factory=tuple_row)
         .execute(

@@ -86,6 +86,27 @@ def test_a_role_that_may_not_make_the_extension_is_told_who_may(
     assert migrate(url)
 
 
+def test_a_provider_that_does_not_list_the_extension_is_named_as_who_allows_it(
+    theirs: Callable[[LiteralString], str], postgres_url: str
+):
+    """As Azure has it. The start and `doctor` ended with a traceback."""
+    url = theirs("")
+    admin = of_superuser(postgres_url, url)
+    by_superuser(
+        admin,
+        "create function refuse() returns event_trigger language plpgsql as $$ begin"
+        " raise exception 'extension \"vector\" is not allow-listed' using errcode = '0A000';"
+        " end $$",
+    )
+    by_superuser(
+        admin,
+        "create event trigger refuse on ddl_command_start when tag in ('CREATE EXTENSION')"
+        " execute function refuse()",
+    )
+    with pytest.raises(SetupError, match=r'vector" is not allow-listed\); its provider'):
+        migrate(url)
+
+
 def test_an_extension_in_a_schema_of_its_own(
     theirs: Callable[[LiteralString], str], postgres_url: str
 ):
