@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from recollect import __version__, documents, encryption, log
 from recollect.blobs import NOTE, Blobs, identity, is_new, keeps_any, open_blobs
-from recollect.config import Config
+from recollect.config import Config, cores, temporary_folder
 from recollect.db import Database, citus, machines
 from recollect.db.machines import Shared
 from recollect.db.replicas import Replicated
@@ -52,7 +52,7 @@ _BETWEEN_URLS = re.compile(r",(?=\s*(?:postgres(?:ql)?://|\Z))")
 _BETWEEN_PAIRS = re.compile(r",(?=\s*(?:[a-z_]+=|\Z))")
 _READ = set[Path]()
 """files with a secret key that this process has read"""
-CHILDREN = max(1, (os.cpu_count() or 2) - 1)
+CHILDREN = max(1, cores() - 1)
 """Files extracted at once: each child takes memory and a core, which documents in flight do not."""
 
 
@@ -119,6 +119,7 @@ def open_app(config: Config, database_url: str, *, serves: bool = False) -> App:
     llm = open_llm_of(config)
     reranker = open_reranker_of(config)
     if serves:
+        temporary_folder()
         with Database(database_url, size=1) as database, database.begin() as tx:
             keys = documents.some_blobs(tx, SOME_FILES)
         check_files(keys, config)

@@ -3,8 +3,12 @@
 Built once, by `cli`; everything below `app` gets values, never this class's environment.
 """
 
+import math
 import os
-from collections.abc import Mapping
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
@@ -89,15 +93,48 @@ def _web_address(value: str) -> str:
 
 Address = Annotated[str, AfterValidator(_web_address)]
 
+TOP = Path("/")
+
+
+def control_groups(controller: str, root: Path = TOP) -> Iterator[Path]:
+    """The folder of the control group of this process, and of those above it, of either version."""
+    with suppress(OSError, ValueError):  # not Linux, or a form that we do not know
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                own = root / "sys/fs/cgroup" / controllers / path.lstrip("/")
+                yield from (own, *own.parents)
+
+
+def cores(root: Path = TOP) -> int:
+    """Processors, a part of one counted as one: those on which this process may run, or fewer where
+    a control group is bounded (`docker run --cpus`). A container is shown all of the machine's."""
+    may = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    bounds = [float(may)]
+    for folder in control_groups("cpu", root):
+        with suppress(OSError, ValueError):  # none here, or "max"
+            quota, period = (folder / "cpu.max").read_text().split()
+            bounds.append(int(quota) / int(period))
+        with suppress(OSError, ValueError):
+            quota, period = (folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+            if (given := int(quota.read_text())) > 0:  # -1: no bound
+                bounds.append(given / int(period.read_text()))
+    return max(1, math.ceil(min(bounds)))
+
+
 PREFIX = "RECOLLECT_"
 NO_PROVIDERS: Mapping[str, "type[ProviderSettings]"] = MappingProxyType({})
-_NO_SETTINGS = tuple(f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_"))
-"""of the shell's completion, and of the tests"""
+_NO_SETTINGS = tuple(
+    f"{PREFIX}{name}" for name in ("COMPLETE", "TEST_", "CHAOS_", "FUZZ_", "SERVICE_", "PORT_")
+)
+"""of the shell's completion, of the tests, and of Kubernetes, which tells each container of a
+service named recollect"""
 
 
 class EnvSettings(BaseSettings):
     """A blank value counts as not set. A compose file writes one for each variable that nobody set,
-    and a blank host would mean all interfaces, a blank data folder the working folder."""
+    and a blank host would mean all interfaces, a blank data folder the working folder. Nor does a
+    port that Kubernetes tells of a service (`tcp://10.0.0.7:6767`) set ours."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,7 +142,8 @@ class EnvSettings(BaseSettings):
         return {
             name: value
             for name, value in given.items()
-            if not (isinstance(value, str) and not value.strip())
+            if not isinstance(value, str)
+            or (value.strip() and not (name == "port" and value.startswith("tcp://")))
         }
 
 
@@ -210,7 +248,7 @@ class Config(EnvSettings):
     )
     plan: Plan = Field(default=Plan.ENTERPRISE, description="Plan of the default organisation.")
     workers: int = Field(
-        default=max(4, 2 * (os.cpu_count() or 2)),
+        default=max(4, 2 * cores()),
         ge=1,
         le=256,
         description="Documents processed at once.",
@@ -241,7 +279,7 @@ class Config(EnvSettings):
         description="Key of the endpoint that `recollect embedder switch` changes to.",
     )
     embedder_threads: int = Field(
-        default=os.cpu_count() or 1,
+        default=cores(),
         ge=1,
         le=256,
         description="Threads of the local model.",
@@ -490,6 +528,18 @@ def host_of(address: str) -> str | None:
         return urlsplit(address).hostname
     except ValueError:  # brackets that hold no IPv6 address
         return None
+
+
+def temporary_folder() -> Path:
+    """Where large uploads and what readers of files say go. Raises SetupError if nothing can be
+    written to, as where a container's root is read-only and nothing is mounted at /tmp."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise SetupError(
+            "no folder for temporary files can be written to (/tmp, /var/tmp); mount one there"
+            " (podman run --tmpfs /tmp), make room in it, or let TMPDIR name another"
+        ) from error
 
 
 def is_this_machine(host: str | None) -> bool:

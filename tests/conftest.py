@@ -36,6 +36,7 @@ from structlog.typing import EventDict, Processor
 
 from recollect.app import App, index_identity
 from recollect.blobs import open_blobs
+from recollect.cli._process import listen
 from recollect.cli._wire import BoundedHttp
 from recollect.cli.api import website
 from recollect.config import Config
@@ -417,18 +418,24 @@ def key(db: Database, org: Org) -> str:
 
 
 @contextmanager
-def serving(app: App) -> Generator[str]:
+def serving(app: App, host: str = "127.0.0.1") -> Generator[str]:
     """The API on real HTTP, in a thread of this process; yields its address."""
+    listening = listen(app.config.model_copy(update={"host": host, "port": 0}))
     server = uvicorn.Server(
         uvicorn.Config(
-            website(app), port=0, http=BoundedHttp, ws="none", log_config=None, access_log=False
+            website(app),
+            fd=listening.fileno(),
+            http=BoundedHttp,
+            ws="none",
+            log_config=None,
+            access_log=False,
         )
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     eventually(lambda: server.started)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
+    with listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     server.should_exit = True
     thread.join(10)
 

@@ -7,6 +7,7 @@ Who does not read what is sent is cut off.
 
 import asyncio
 import json
+import re
 import resource
 import socket
 from collections import defaultdict
@@ -45,6 +46,8 @@ AHEAD = 16
 """Requests that a client may send before the first is answered."""
 RESERVED = 256
 """Descriptors that are left for the database, files and models."""
+_MAPPED = re.compile(r"::ffff:(\d+\.\d+\.\d+\.\d+)")
+"""How a socket for both families (`::`) tells an IPv4 address, by which a proxy is believed."""
 
 
 class Crowd:
@@ -116,6 +119,8 @@ class BoundedHttp(HttpToolsProtocol):
         line: socket.socket = transport.get_extra_info("socket")
         with suppress(OSError):  # who connected may be gone again
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+        if self.client and (mapped := _MAPPED.fullmatch(self.client[0])):
+            self.client = (mapped[1], self.client[1])
         self.address = edge.address_of(self.client)
         if len(self.connections) > CROWD.most and not CROWD.make_room(self.loop.time()):
             self._refuse(503, "too many connections; try again in a moment")

@@ -1,9 +1,7 @@
 """`recollect doctor`: effective settings, and what works, what is off, and how to fix it."""
 
-import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,7 +32,7 @@ from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
 from recollect.cli.output import echo_json, shown, table, tell
-from recollect.config import PREFIX, Config, proxies_of_environment
+from recollect.config import PREFIX, Config, cores, proxies_of_environment, temporary_folder
 from recollect.connectors import all as all_connectors
 from recollect.db import citus, open_once, takes_writes, versions
 from recollect.db.embedded import Embedded, database
@@ -465,7 +463,7 @@ def _secrets(config: Config) -> list[CheckResult]:
 
 def _disk(config: Config) -> list[CheckResult]:
     free, told = _room(config.data_dir)
-    told = f"{told}, {os.cpu_count() or 1} cores"
+    told = f"{told}, {cores()} cores"
     found = [CheckResult("machine", "ok" if free > LEAST_FREE else "FAIL", told)]
     left, told = _room(config.data_dir / "postgres")
     if left <= LEAST_FREE < free:
@@ -473,7 +471,7 @@ def _disk(config: Config) -> list[CheckResult]:
     if config.blob_url is not None and (files := folder_of(config.blobs)) is not None:
         free, told = _room(files)
         found.append(CheckResult("disk of files", "ok" if free > LEAST_FREE else "FAIL", told))
-    free, told = _room(Path(tempfile.gettempdir()))
+    free, told = _room(temporary_folder())
     if free < LEAST_TEMPORARY:
         told = (
             f"{told} (TMPDIR): larger uploads are refused, and archives wait, until there is room"

@@ -24,7 +24,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -154,6 +154,7 @@ class Supervisor:
                 while not self._stopping:
                     for child in children:
                         self._tend(child, environment, listening, announced=announced)
+                    bury({child.process.pid for child in children if child.process is not None})
                     reason = None if announced else self._hindrance()
                     if reason is None and not announced:
                         _announce(self._config, secret)
@@ -271,6 +272,19 @@ class Supervisor:
             return ""
         finally:
             asked.close()
+
+
+def bury(ours: Collection[int | None]) -> None:
+    """Let go of processes that have ended and that nobody waits for. As the first one of a
+    container, this process is given all that outlive their parent, as files' readers do a worker
+    that is killed, and each would keep its place there."""
+    if sys.platform == "linux":
+        with suppress(ChildProcessError):  # there is none at all
+            # Only a look: who ended of `ours` has its exit code read elsewhere.
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in ours:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
 
 def _turn_away(listening: socket.socket, seconds: float) -> None:

@@ -1,9 +1,10 @@
 """How much memory the bundled server takes for its cache."""
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from recollect.config import TOP, control_groups
 
 LEAST_SHARED, ENOUGH_SHARED = 64 << 20, 512 << 20
 """Bytes of the server's own cache at least, and as long as there is little data. A search that
@@ -36,23 +37,12 @@ def _size(folder: Path) -> int:
     )
 
 
-def memory_limit(root: Path = Path("/")) -> int:
+def memory_limit(root: Path = TOP) -> int:
     """Bytes of memory that this process may use: the machine's, or less where its control group or
     one above it is bounded (`memory.max`, in version 1 `memory.limit_in_bytes`)."""
     bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    groups = root / "sys/fs/cgroup"
-    with suppress(OSError, ValueError):  # not Linux, or a form that we do not know
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                top = groups / controllers
-                own = top / path.lstrip("/")
-                name = "memory.limit_in_bytes" if controllers else "memory.max"
-                bounds += _bounds(name, own, *own.parents)
+    for folder in control_groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # none here, or "max"
+                bounds.append(int((folder / name).read_text()))
     return min(bounds)
-
-
-def _bounds(name: str, *folders: Path) -> Iterator[int]:
-    for folder in folders:
-        with suppress(OSError, ValueError):  # none here, or "max"
-            yield int((folder / name).read_text())

@@ -26,7 +26,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,7 +38,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PGconn, Ping
 
 from recollect import log
-from recollect.config import Config
+from recollect.config import Config, temporary_folder
 from recollect.db._server_memory import memory_limit, sized
 from recollect.db._server_process import (
     ENVIRONMENT,
@@ -438,7 +437,7 @@ class Embedded:
             return inside
         # A private folder with a short name; the digest keeps two data folders apart.
         digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:16]
-        outside = Path(tempfile.gettempdir()) / f"recollect-{digest}"
+        outside = temporary_folder() / f"recollect-{digest}"
         outside.mkdir(mode=0o700, exist_ok=True)
         self._own(outside)
         found = outside.lstat()

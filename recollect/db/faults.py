@@ -12,7 +12,8 @@ session; 25006 read only (a failover);  |                 |
 connections) but 53400; 58 system;      |                 |
 XX000 that speaks of a connection, or   |                 |
 of a postmaster that ended: Citus lost  |                 |
-one of its servers                      |                 |
+one of its servers; any other that is   |                 |
+FATAL: a pooler ended the session       |                 |
 40P01 deadlock; 40001 serialization     | `Collided`      | `Database.write` does it again; else
                                         |                 | as `Contended`, of which it is one
 40, other rollbacks; 55P03 lock         | `Contended`     | tried again later; the attempt
@@ -26,6 +27,7 @@ the rest: 42 syntax or access, 23, XX … | as it came      | a bug: logged with
 """
 
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -53,12 +55,17 @@ _LOST = ("connection", "postmaster was shut down")
 """What Citus says, as of an error inside, where one of its servers is gone."""
 _TAKEN = (
     "too many clients",
+    "max client",
     "too many connections",
     "remaining connection slots",
     "max_client_conn",
     "query_wait_timeout",
 )
-"""What PostgreSQL and PgBouncer say that have no connection left, as a rule without SQLSTATE."""
+"""What PostgreSQL, PgBouncer and Supavisor say that have no connection left, as a rule without
+SQLSTATE."""
+_NO_IPV6 = re.compile(r'at "[^"]*:[^"]*".* (unreachable|assign requested address|No route to host)')
+_UNTRUSTED = ("certificate verify failed", "root certificate file")
+_ENDED = ("FATAL", "PANIC")
 _HURRIED = (
     "query timeout",
     "query_timeout",
@@ -101,7 +108,7 @@ def judged(error: psycopg.Error, away: str = DATABASE_AWAY) -> Exception:
         return _no_room(error)
     if state == _READ_ONLY:
         return Unavailable(f"{NO_WRITES}: {first_line(error)}", code=READ_ONLY)
-    if state.startswith(_OUTAGE):
+    if state.startswith(_OUTAGE) or error.diag.severity_nonlocalized in _ENDED:
         return DatabaseAway(f"{away}: {why_away(error)}")
     if state.startswith(_REFUSED):
         told = f": {error.diag.message_primary}" if state.startswith(_TELLING) else ""
@@ -138,7 +145,18 @@ def why_away(error: psycopg.Error) -> str:
             f"{words}; the pooler in front of it cuts off long work, such as a backup: set its"
             " query_timeout, idle_transaction_timeout and client_idle_timeout to 0"
         )
-    if not any(sign in words for sign in _TAKEN):
+    if _NO_IPV6.search(words):
+        return (
+            f"{words}; this machine, or its container, has no IPv6: give it that, or name an"
+            " address of the database that has IPv4, such as its pooler in session mode"
+        )
+    if any(sign in words for sign in _UNTRUSTED):
+        return (
+            f"{words}; name the file of the authority that signs the server's certificate, or of"
+            " all that this machine trusts: sslrootcert=/etc/ssl/certs/ca-certificates.crt in the"
+            " URL (sslrootcert=system finds none, unless SSL_CERT_FILE names that file)"
+        )
+    if not any(sign in words.lower() for sign in _TAKEN):
         return words
     return (
         f"{words}; it, or the pooler before it, has no connection left: raise its limit"

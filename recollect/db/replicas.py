@@ -25,7 +25,7 @@ from recollect import log
 from recollect.db import AT_ONE_MOMENT, Answer, Database, ReplicaState, Tx
 from recollect.db.faults import first_line, judging
 from recollect.db.server_check import check_pooler
-from recollect.db.sessions import NO_URL, is_url
+from recollect.db.sessions import why_no_url
 from recollect.errors import Contended, Refused, SetupError, Unavailable
 from recollect.loop import backoff
 
@@ -140,8 +140,8 @@ class Replica(Database):
 
     def __init__(self, url: str, *, size: int) -> None:
         """Raises SetupError if `url` is not a connection string."""
-        if not is_url(url):
-            raise SetupError(f"RECOLLECT_READ_URLS: one of them {NO_URL}")
+        if why := why_no_url(url):
+            raise SetupError(f"RECOLLECT_READ_URLS: one of them {why}")
         said = conninfo_to_dict(url)
         super().__init__(
             make_conninfo(url, **{name: value for name, value in LINE.items() if name not in said}),

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from recollect.db.sessions import CONNECT_TIMEOUT, bound
+from recollect.db.sessions import CONNECT_TIMEOUT, bound, line
 from recollect.errors import SetupError
 
 _MAKE = (
@@ -76,7 +76,7 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
 
     `patience`: seconds to wait for a connection.
     """
-    connect = partial(psycopg.connect, url, autocommit=True, connect_timeout=int(patience))
+    connect = partial(psycopg.connect, url, autocommit=True, **line(url, patience))
     with closing(connect()) as one, closing(connect()) as other:
         for session in (one, other):
             bound(session, patience)
@@ -84,7 +84,8 @@ def check_pooler(url: str, *, patience: float = CONNECT_TIMEOUT) -> None:
             raise SetupError(
                 "the pooler before the database gives each transaction any session of the server"
                 " (transaction mode), where prepared statements, locks and notices get lost; set it"
-                " to session mode (PgBouncer: pool_mode = session), or name the server itself"
+                " to session mode (PgBouncer: pool_mode = session; Supabase: port 5432), or name"
+                " the server itself (Neon: the host without -pooler)"
             )
 
 
@@ -113,6 +114,11 @@ def have_vectors(session: psycopg.Connection[Any]) -> None:
         raise SetupError(
             f"the role {role} may not create the extension vector; let a superuser run, in the"
             f" database {database}: create extension vector"
+        ) from error
+    except psycopg.errors.FeatureNotSupported as error:
+        raise SetupError(
+            f"the server does not allow the extension vector ({error.diag.message_primary}); its"
+            " provider has a list of those that are (Azure: the server parameter azure.extensions)"
         ) from error
     row = (
         session.cursor(row_factory=tuple_row)

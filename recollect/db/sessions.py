@@ -53,6 +53,14 @@ NO_URL = (
     "is not a connection string such as postgresql://ROLE:PASSWORD@HOST/DATABASE; in a password"
     " the signs % @ / : ? # , are written %25 %40 %2F %3A %3F %23 %2C"
 )
+NO_PARAMETER = (
+    "has a parameter that only other programs know, such as pgbouncer, connection_limit or schema;"
+    " leave it out (a schema is named by ?options=-csearch_path%3DNAME,public)"
+)
+NO_DRIVER = "names a driver, which only SQLAlchemy does; let it begin with postgresql://"
+_DRIVER = re.compile(r"postgres(ql)?\+\w+://")
+_QUERY = re.compile(r"[^?]*\?[^@]*")
+"""An address with parameters; after an `@` in them the `?` belongs to the password."""
 _PASSWORD_WITH_SLASH = re.compile(r"postgres(ql)?://[^/?@]*/[^?]*@")
 _SETTLE = (
     "select set_config(key, value, false) from jsonb_each_text(%s)"
@@ -107,9 +115,7 @@ def connect(
 
     Raises OperationalError where the server takes the connection and then says nothing.
     """
-    session = kind.connect(
-        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url), **more
-    )
+    session = kind.connect(url, autocommit=True, **line(url, CONNECT_TIMEOUT), **more)
     try:
         bound(session, CONNECT_TIMEOUT)
         settle(session, settings)
@@ -130,7 +136,7 @@ def bound(session: AnyConnection, seconds: float | None) -> None:
 async def connect_async(url: str) -> psycopg.AsyncConnection[Any]:
     """As `connect`, for an event loop; each later statement, too, has `CONNECT_TIMEOUT`."""
     session = await psycopg.AsyncConnection.connect(
-        url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT), **line(url)
+        url, autocommit=True, **line(url, CONNECT_TIMEOUT)
     )
     try:
         bound(session, CONNECT_TIMEOUT)
@@ -152,27 +158,36 @@ def settle(session: psycopg.Connection[Any], settings: Mapping[str, str] = NO_MO
 
 def check_url(url: str) -> None:
     """Raises SetupError, which does not quote it, for what is not a connection string."""
-    if not is_url(url):
-        raise SetupError(f"RECOLLECT_DATABASE_URL {NO_URL}")
+    if why := why_no_url(url):
+        raise SetupError(f"RECOLLECT_DATABASE_URL {why}")
 
 
-def is_url(url: str) -> bool:
-    """Whether it is a connection string, as libpq and its author understand it. After a sign that
-    a password must not have there, the rest would count as a host, a port or a database, which
-    errors and `/ready` show."""
+def why_no_url(url: str) -> str | None:
+    """What it is not, or has too much; None for a connection string, as libpq and its author
+    understand it. After a sign that a password must not have there, the rest would count as a host,
+    a port or a database, which errors and `/ready` show."""
     try:
         said = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return False
+    except psycopg.ProgrammingError as error:
+        if _DRIVER.match(url):
+            return NO_DRIVER
+        unknown = "invalid URI query parameter" in str(error) and _QUERY.fullmatch(url)
+        return NO_PARAMETER if unknown else NO_URL
     hosts, ports = (str(said.get(name) or "").split(",") for name in ("host", "port"))
-    if any("@" in host[1:] for host in hosts):  # before a name it means an abstract socket
-        return False
-    if any(port and not port.isdecimal() for port in ports):
-        return False
-    return _PASSWORD_WITH_SLASH.match(url) is None
+    split = (
+        any("@" in host[1:] for host in hosts)  # before a name it means an abstract socket
+        or any(port and not port.isdecimal() for port in ports)
+        or _PASSWORD_WITH_SLASH.match(url)
+    )
+    return NO_URL if split else None
 
 
-def line(url: str) -> dict[str, Any]:
-    """What a connection over a network is told of its patience, as far as its URL is silent."""
+def line(url: str, patience: float) -> dict[str, Any]:
+    """What a connection over a network is told of its patience, as far as its URL is silent.
+
+    `patience`: seconds until it is there. Its hosts share them: they are tried one after the other.
+    """
     said = conninfo_to_dict(url)
-    return {name: value for name, value in LINE.items() if name not in said}
+    hosts = str(said.get("host") or "").count(",") + 1
+    ours = {**LINE, "connect_timeout": max(1, int(patience / hosts))}
+    return {name: value for name, value in ours.items() if name not in said}

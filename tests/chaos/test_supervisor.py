@@ -50,6 +50,33 @@ def test_what_the_supervisor_loads_starts_no_thread_and_opens_no_file() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_who_outlives_a_parent_is_buried_and_our_own_are_not() -> None:
+    """In a container, each worker that was killed left zombies, which count to the limit of
+    processes."""
+    asked = """if True:
+        import ctypes, os, subprocess
+        from recollect.cli import serve
+
+        def ended(pid):
+            with open(f"/proc/{pid}/stat") as stat:
+                return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans come here, as to a container's first
+        orphan = int(subprocess.check_output(["sh", "-c", "sleep 0 & echo $!"]))
+        while not ended(orphan):
+            pass
+        serve.bury(())
+        own = serve.PROCESSES.Process(target=os._exit, args=(7,))
+        own.start()
+        while not ended(own.pid):
+            pass
+        serve.bury({own.pid})
+        print(os.path.exists(f"/proc/{orphan}"), own.exitcode)
+    """
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "False 7\n"
+
+
 def test_a_signal_while_the_database_is_prepared_goes_into_no_file_of_that_process() -> None:
     asked = """if True:
         import signal, socket

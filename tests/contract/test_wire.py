@@ -19,7 +19,7 @@ from recollect.cli import _wire
 from recollect.cli._process import listen
 from recollect.config import Config
 from tests.chaos.test_crash import children, part_of
-from tests.conftest import Service, eventually, free_port, plain_client
+from tests.conftest import Service, eventually, free_port, plain_client, serving
 from tests.contract.calls import add, upload
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Half: "
@@ -370,3 +370,15 @@ def test_addresses_of_both_families():
         ("2001:db8::1", "2001:db8::/64"),
     ]:
         assert edge.address_of((address, 1)) == same
+
+
+def test_a_proxy_on_this_machine_is_believed_on_a_socket_for_both_families(app: App):
+    """Under `RECOLLECT_HOST=::` it was not believed, being `::ffff:127.0.0.1`, and counted as
+    this machine itself: strangers who came by it could guess keys without end."""
+    with serving(app, "::") as url, httpx.Client(trust_env=False) as http:
+        headers = {"X-Forwarded-For": "203.0.113.77", "Authorization": "Bearer guess"}
+        tried = [
+            http.get(f"{url}/v3/settings", headers=headers).status_code
+            for _ in range(edge.GUESSES.requests + 1)
+        ]
+    assert tried == [401] * edge.GUESSES.requests + [429]

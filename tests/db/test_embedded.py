@@ -186,41 +186,6 @@ def test_the_server_runs_with_what_its_memory_gives(folder: Path):
     assert f"shared_buffers={given}MB" in sized(server.cluster, memory_limit())
 
 
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({}, None),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, None),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "268435456\n"}, 268435456),
-        (
-            {
-                "proc/self/cgroup": "0::/app.slice/one.service\n",
-                "sys/fs/cgroup/app.slice/memory.max": "134217728\n",
-                "sys/fs/cgroup/app.slice/one.service/memory.max": "max\n",
-            },
-            134217728,
-        ),
-        (
-            {
-                "proc/self/cgroup": "9:cpu,cpuacct:/x\n4:memory:/docker/a\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes": "536870912\n",
-            },
-            536870912,
-        ),
-        ({"proc/self/cgroup": "nonsense\n"}, None),
-    ],
-)
-def test_a_bound_of_the_control_group_or_of_one_above_it_counts(
-    tmp_path: Path, files: dict[str, str], limit: int | None
-):
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert memory_limit(tmp_path) == (whole if limit is None else limit)
-
-
 def test_a_first_start_that_was_cut_off_at_the_password_goes_on(folder: Path):
     """As where the disk was full: there is the file, and nothing in it."""
     server = Embedded(folder)

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import signal
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Generator
 from datetime import timedelta
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import recollect.db
 from recollect.db import Database, Tx, open_once, sessions
@@ -149,3 +151,17 @@ def test_one_that_lets_in_and_says_no_more_holds_no_start(
                 begin(f"{url}&gssencmode=disable")
         finally:
             server.shutdown()
+
+
+@pytest.mark.timeout(60)
+def test_one_that_is_silent_leaves_time_for_the_next(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """After a failover, while the machine of the old primary was gone, no service started."""
+    monkeypatch.setattr(recollect.db, "CONNECT_TIMEOUT", 4.0)
+    known = conninfo_to_dict(database_url)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and reads nothing
+        ports = f"{silent.getsockname()[1]},{known.get('port', 5432)}"
+        url = make_conninfo(database_url, host=f"127.0.0.1,{known['host']}", port=ports)
+        with Database(url, size=1, patience=timedelta(seconds=3)) as db:
+            db.ping()

@@ -87,6 +87,18 @@ def test_what_a_provider_alone_is_set_to_is_read_and_known(monkeypatch: pytest.M
     assert unknown() == [f"There is no setting {meant}S; did you mean {meant}?"]
 
 
+def test_what_kubernetes_tells_of_a_service_sets_nothing(monkeypatch: pytest.MonkeyPatch):
+    """A pod beside a service named recollect ended: its port was not a whole number."""
+    meant = load()
+    for name in ("PORT", "PORT_6767_TCP"):
+        monkeypatch.setenv(f"RECOLLECT_{name}", "tcp://10.43.12.7:6767")
+    for name in ("PORT_6767_TCP_ADDR", "SERVICE_HOST"):
+        monkeypatch.setenv(f"RECOLLECT_{name}", "10.43.12.7")
+
+    assert load() == meant
+    assert unknown() == []
+
+
 def test_what_is_no_setting_has_no_effect_as_is_said(monkeypatch: pytest.MonkeyPatch):
     """Pub/Sub's variables have names of their own, without the provider's."""
     monkeypatch.setenv("RECOLLECT_GMAIL_PUBSUB_AUDIENCE", "given")

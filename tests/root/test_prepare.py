@@ -1,6 +1,9 @@
 """The first start on a database: its key is made once, so it is kept or not made."""
 
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,3 +93,30 @@ def test_no_other_secret_key_is_made_while_the_folder_of_the_first_is_away(tmp_p
     assert not folder.exists()
     elsewhere.rename(folder)
     assert secret_keys(config) == (key,)
+
+
+@pytest.mark.parametrize(("command", "code"), [("doctor", 1), ("api", 2), ("work", 2)])
+def test_a_start_without_a_folder_for_temporary_files_ends_and_says_what_to_mount(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    code: int,
+):
+    """A read-only root with nothing at /tmp: `doctor` ended with a traceback, and `serve` started
+    its processes again for ever."""
+    given = {"DATABASE_URL": database_url, "DATA_DIR": str(tmp_path), "EMBEDDER": "none"}
+    keys = {"API_KEY": "a-key-of-this-test", "SECRET_KEY": os.urandom(16).hex()}
+    for name, value in (given | keys).items():
+        monkeypatch.setenv(f"RECOLLECT_{name}", value)
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "recollect", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert "no folder for temporary files can be written to" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code
