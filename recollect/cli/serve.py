@@ -154,7 +154,8 @@ class Supervisor:
                 while not self._stopping:
                     for child in children:
                         self._tend(child, environment, listening, announced=announced)
-                    bury({child.process.pid for child in children if child.process is not None})
+                    if os.getpid() == 1:
+                        bury({child.process.pid for child in children if child.process})
                     reason = None if announced else self._hindrance()
                     if reason is None and not announced:
                         _announce(self._config, secret)
@@ -275,9 +276,9 @@ class Supervisor:
 
 
 def bury(ours: Collection[int | None]) -> None:
-    """Let go of processes that have ended and that nobody waits for. As the first one of a
-    container, this process is given all that outlive their parent, as files' readers do a worker
-    that is killed, and each would keep its place there."""
+    """Let go of processes that have ended and that nobody waits for. The first process of a
+    container is given all that outlive their parent, as files' readers do a worker that is killed,
+    and each would keep its place there."""
     if sys.platform == "linux":
         with suppress(ChildProcessError):  # there is none at all
             # Only a look: who ended of `ours` has its exit code read elsewhere.
