@@ -73,35 +73,45 @@ class EndpointTranscriber:
     def writing(self, hear: Hear, end: float) -> Hear:
         """`hear` up to `end`, with the words of each stretch in place of its samples.
 
-        What was written is kept until the recording is done: an attempt that is cut short by the
-        limit of an hour goes on where it ended. Raises Parked while the service is away or refuses
+        What was written is kept until the recording is done or given up: where a limit of an hour
+        ends an attempt, the next goes on. Raises Parked while the service is away or refuses
         the settings, which it names, HeldOff for what may be the fault of this sound, and Permanent
         (`transcriber_refused`) for sound that it does not take.
         """
         keys: list[bytes] = []
 
         def write(start: float, seconds: float, _: LocalEngine | None) -> Heard:
-            while True:
-                with _parking():
-                    self._breaker.check()
-                heard = hear(start, min(seconds, self._most), None)
-                keys.append(hashlib.sha256(heard.pcm).digest())
-                try:
-                    said = self._said(heard.pcm, keys[-1])
-                except (HeldOff, Permanent) as error:
-                    if self._shortened(error, _seconds(heard.pcm)):
-                        continue
-                    if isinstance(error, Permanent):
-                        raise Permanent(str(error), code=REFUSED) from error
-                    raise
-                if heard.end is None or heard.end >= end:
-                    self._forget(keys)
-                segments = [
-                    replace(s, start=heard.start + s.start, end=heard.start + s.end) for s in said
-                ]
-                return Heard(heard.start, heard.end, segments=segments)
+            try:
+                heard = self._written(hear, start, seconds, keys)
+            except Transient:
+                raise
+            except Exception:
+                self._forget(keys)
+                raise
+            if heard.end is None or heard.end >= end:
+                self._forget(keys)
+            return heard
 
         return write
+
+    def _written(self, hear: Hear, start: float, seconds: float, keys: list[bytes]) -> Heard:
+        while True:
+            with _parking():
+                self._breaker.check()
+            heard = hear(start, min(seconds, self._most), None)
+            keys.append(hashlib.sha256(heard.pcm).digest())
+            try:
+                said = self._said(heard.pcm, keys[-1])
+            except (HeldOff, Permanent) as error:
+                if self._shortened(error, _seconds(heard.pcm)):
+                    continue
+                if isinstance(error, Permanent):
+                    raise Permanent(str(error), code=REFUSED) from error
+                raise
+            segments = [
+                replace(s, start=heard.start + s.start, end=heard.start + s.end) for s in said
+            ]
+            return Heard(heard.start, heard.end, segments=segments)
 
     def check(self) -> None:
         """Have it listen to a second of noise, within a minute. Raises as `writing` does."""

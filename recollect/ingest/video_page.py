@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from recollect import extract
 from recollect.app import App
-from recollect.errors import Permanent
+from recollect.errors import Parked, Permanent
 from recollect.fetch.video import FoundVideo
 from recollect.inference.speech import Heard
 from recollect.model import Blob, Extracted, Place
 
 Listen = Callable[[Blob], Extracted]
 """The text of a recording, with what an engine hears in it."""
+AGAIN = timedelta(minutes=5)
 
 
 def read(app: App, page: Blob, url: str, extracted: Extracted, listen: Listen) -> Extracted:
@@ -49,7 +51,7 @@ def _said(app: App, found: FoundVideo, listen: Listen) -> _Said:
                 return _words(captions, [told] if found.automatic else [])
             return _Said(warnings=["Its captions cannot be read."])
         if found.sound:
-            heard = listen(Blob(found.sound))
+            heard = _heard(listen, found.sound)
             return _words(heard, heard.warnings)
         if found.trouble or app.listener.engine is not None:
             reason = found.trouble or "it has neither sound nor captions that can be read"
@@ -58,6 +60,14 @@ def _said(app: App, found: FoundVideo, listen: Listen) -> _Said:
         return _Said(warnings=app.listener.transcribe(_nothing).warnings)
     except Permanent as error:
         return _Said(warnings=[_not_read(str(error))])
+
+
+def _heard(listen: Listen, sound: bytes) -> Extracted:
+    try:
+        return listen(Blob(sound))
+    except Parked as error:  # each attempt fetches the sound again
+        after = max(error.after or AGAIN, AGAIN)
+        raise Parked(str(error), code=error.code, after=after) from error
 
 
 def _not_read(reason: str) -> str:

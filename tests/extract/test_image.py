@@ -122,15 +122,15 @@ def test_a_shot_of_two_screens_or_of_a_whole_page_is_read(read, shot):
 
 
 def test_a_line_of_small_print_across_a_whole_screen_is_read_once(read):
-    numbers = [f"station {number}" for number in range(100, 140)]
+    numbers = [f"station {number}" for number in range(100, 135)]
     shot = Image.new("RGB", (4_000, 1_700), "white")
-    for at, top in enumerate((200, 800, 1_400)):
+    for at, top in enumerate((200, 1_400)):
         line = " ".join([*numbers[at:], *numbers[:at]])
         shot.paste(pictures.page(line, size=14, width=3_900, font_file=pictures.VERA), (50, top))
 
     found = words(read(pictures.encoded(shot)).text)
 
-    assert [found.count(number) for number in numbers] == [3] * len(numbers)
+    assert [found.count(number) for number in numbers] == [2] * len(numbers)
 
 
 @pytest.mark.parametrize("top", [400, 1_500])

@@ -16,7 +16,7 @@ import pytest
 from recollect.app import App
 from recollect.cli import doctor
 from recollect.config import Config
-from recollect.errors import Transient
+from recollect.errors import Parked, Transient
 from recollect.fetch import Fetcher
 from recollect.fetch.video import (
     FoundVideo,
@@ -105,6 +105,20 @@ def test_sound_without_captions_is_written_down(
     assert "raw-0042" not in found.text
     assert found.warnings == ["Its text was written by a machine (openai:whisper-1)."]
     assert service.heard[0].seconds == pytest.approx(3, abs=0.2)
+
+
+def test_sound_that_waits_for_its_engine_is_not_fetched_each_minute(
+    app: App, videos: VideoPages, web: Website, service: Service
+):
+    listener = open_transcriber(TranscriberChoice("auto", service.url, None, "whisper-1"))
+    web.page("/talk", page('<video src="/v.mp4"></video>'))
+    web.page("/v.mp4", recording("mp4", 1.0), mime="video/mp4")
+    service.answers = [(429, {"retry-after": "3"}, "slow down")]
+
+    with pytest.raises(Parked, match="slow down") as caught:
+        read(replace(app, videos=videos, listener=listener), web.url("/talk"))
+
+    assert caught.value.after == video_page.AGAIN
 
 
 def test_streams_in_pieces_are_put_together(
