@@ -112,10 +112,10 @@ def cores(root: Path = TOP) -> int:
     may = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     bounds = [float(may)]
     for folder in control_groups("cpu", root):
-        with suppress(OSError, ValueError):  # none here, or "max"
+        with suppress(OSError, ValueError, ArithmeticError):  # none here, "max", or no period
             quota, period = (folder / "cpu.max").read_text().split()
             bounds.append(int(quota) / int(period))
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, ArithmeticError):
             quota, period = (folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
             if (given := int(quota.read_text())) > 0:  # -1: no bound
                 bounds.append(given / int(period.read_text()))

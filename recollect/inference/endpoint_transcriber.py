@@ -26,9 +26,9 @@ STRETCH = 600.0
 """seconds in one request: 19 MB of samples; OpenAI takes 25 MB"""
 SHORTEST_STRETCH = 30.0
 """seconds in one request where no more is taken or waited for: a Whisper model hears so much"""
-TOO_LONG = frozenset({"timeout", "http_408", "http_413", "http_504", "http_524"})
+TOO_LONG = frozenset({"timeout", "bad_response", "http_408", "http_413", "http_504", "http_524"})
 """codes of a service, or a proxy before it, that does not take or wait for so much; 524 is
-Cloudflare's"""
+Cloudflare's, and of a 413 sent before all was read (fasthttp's) the reset leaves `bad_response`"""
 AWAY = frozenset({"unreachable", "http_401", "http_403", "http_404", "http_405", "http_429"})
 """codes that say nothing of the sound: any would be answered so"""
 PATIENCE = 600.0
@@ -40,8 +40,9 @@ HURRY = 60.0
 REFUSED = "transcriber_refused"
 QUIETEST = 8
 """of 32,767: where no sample is louder the microphone was muted, and models hear words in it"""
-KEPT = 100
-"""stretches whose words are kept for the next attempt at their recordings"""
+KEPT = 10_000
+"""stretches whose words are kept for the next attempt at their recordings: where four hours are
+asked for in the shortest ones, more than ten recordings"""
 REST = timedelta(minutes=1)
 
 Hear = Callable[[float, float, LocalEngine | None], Heard]

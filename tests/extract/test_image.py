@@ -9,7 +9,7 @@ from functools import partial
 
 import psutil
 import pytest
-from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
+from PIL import Image, ImageFilter, ImageOps, PngImagePlugin, TiffImagePlugin
 
 from recollect.errors import Permanent
 from recollect.extract import Limits, Sandbox
@@ -137,6 +137,15 @@ def test_a_line_of_small_print_across_a_whole_screen_is_read_once(read):
 def test_a_line_on_a_page_that_is_empty_else_is_read(read, top):
     scan = Image.new("RGB", (1_700, 2_000), "white")
     scan.paste(pictures.page(TEXT, size=15, width=500, font_file=pictures.VERA), (800, top))
+
+    assert words(read(pictures.encoded(scan)).text) == TEXT
+
+
+@pytest.mark.parametrize(("ink", "paper", "blur"), [(216, 240, 0), (144, 255, 3)])
+def test_faint_writing_and_what_is_out_of_focus_is_no_empty_page(read, ink, paper, blur):
+    scan = pictures.page(TEXT, size=36).point(lambda shade: ink + shade * (paper - ink) // 255)
+
+    scan = scan.filter(ImageFilter.GaussianBlur(blur))
 
     assert words(read(pictures.encoded(scan)).text) == TEXT
 

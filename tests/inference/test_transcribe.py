@@ -344,6 +344,40 @@ def test_how_much_sound_goes_in_one_request_is_learnt(service: Service, status: 
     assert [(s.start, s.end) for s in first.segments] == [(s.start, s.end) for s in second.segments]
 
 
+def test_a_service_that_breaks_off_what_is_too_large_is_asked_for_less(service: Service):
+    """fasthttp answers 413 and closes before all was read: the reset takes the answer with it."""
+    listener = connected(service)
+    answer = service.answer
+
+    def small(heard: Any) -> tuple[int, dict[str, str], str]:
+        done = answer(heard)
+        return done if heard.seconds <= 100 else (0, {}, "")
+
+    service.answer = small
+    transcript = listener.transcribe(recording(300))
+
+    assert max(s.end for s in transcript.segments) > 290
+
+
+def test_words_of_many_short_stretches_are_kept(service: Service):
+    """Four hours in the shortest are 480: each attempt forgot what it would have begun with."""
+    listener = connected(service)
+
+    def hear(start: float, seconds: float, engine: LocalEngine | None) -> Heard:
+        number = int(start / 30)
+        if number in (0, 479):
+            return Heard(start, start + 30, f"{number:9}".encode() + SECOND[9:])
+        return Heard(start, start + 30, bytes((number % 8, 0, number // 8 % 8, 0, number // 64, 0)))
+
+    service.answers = [(200, {}, '{"text": "the beginning"}'), (500, {}, "enough for now")]
+    with pytest.raises(HeldOff):
+        listener.transcribe(hear)
+    transcript = listener.transcribe(hear)
+
+    assert transcript.segments[0].text == "the beginning"
+    assert len(service.heard) == 3
+
+
 def test_silence_is_not_sent(service: Service):
     """Models hear words in it: "Thank you for watching"."""
 

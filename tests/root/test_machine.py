@@ -74,6 +74,15 @@ def test_a_bound_of_the_control_group_or_of_one_above_it_counts(
             2,
         ),
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "nonsense\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 0\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "1:cpu:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "0\n",
+            },
+            None,
+        ),
     ],
 )
 def test_of_a_machine_with_many_cores_it_uses_its_share(

@@ -38,9 +38,11 @@ _TO_FIND, _TO_READ = 12.0, 20.0
 """Pixels of a line's height with which it is found, and read, as well as a larger one."""
 _SAMPLE_SIDE = 640
 """Pixels of the square by which it is told whether there is small print."""
-_EDGE, _INK = 60, 24
-"""Brightness by which pixels side by side differ at the edge of a printed letter, and at least
-where something stands."""
+_EDGE = 60
+"""Brightness by which pixels side by side differ at the edge of a printed letter."""
+_INK, _STEP = 8, 6
+"""Brightness by which pixels so far apart differ at least where something stands, be it faint or
+out of focus."""
 _GAP, _MARGIN = 200, 40
 """Pixels that are empty between parts that are looked at apart, and kept around each."""
 _MOSTLY_EMPTY = 0.25
@@ -265,15 +267,15 @@ def _detect_all(pixels: Pixels) -> list[Box]:
 def _inked(pixels: Pixels) -> list[tuple[int, int, int, int]]:
     """Top, bottom, left and right of what stands on it, with a margin; apart where a wide stripe
     between is empty."""
-    gray = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)
-    ink = cv2.absdiff(gray[:, 1:], gray[:, :-1]) > _INK
+    gray = cv2.blur(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), (3, 3))  # grain is no writing
+    ink = cv2.absdiff(gray[:, _STEP:], gray[:, :-_STEP]) > _INK
     rows = np.flatnonzero(ink.any(axis=1))
     parts: list[tuple[int, int, int, int]] = []
     for part in np.split(rows, np.flatnonzero(np.diff(rows) > _GAP) + 1):
         if part.size:
             top, bottom = int(part[0]), int(part[-1]) + 1
             columns = np.flatnonzero(ink[top:bottom].any(axis=0))
-            left, right = int(columns[0]), int(columns[-1]) + 2
+            left, right = int(columns[0]), int(columns[-1]) + _STEP + 1
             parts.append(
                 (
                     max(0, top - _MARGIN),
