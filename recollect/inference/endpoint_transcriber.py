@@ -43,7 +43,7 @@ QUIETEST = 8
 KEPT = 10_000
 """stretches whose words are kept for the next attempt at their recordings: where four hours are
 asked for in the shortest ones, more than ten recordings"""
-REST = timedelta(minutes=1)
+REST, LONGEST_REST = timedelta(minutes=1), timedelta(hours=1)
 
 Hear = Callable[[float, float, LocalEngine | None], Heard]
 """The sandbox with a recording: start, seconds and engine to the stretch from there on."""
@@ -205,7 +205,8 @@ def _parking() -> Generator[None]:
     try:
         yield
     except Unavailable as error:
-        raise Parked(str(error), code=error.code, after=error.after or REST) from error
+        after = min(error.after or REST, LONGEST_REST)
+        raise Parked(str(error), code=error.code, after=after) from error
 
 
 def _seconds(pcm: bytes) -> float:

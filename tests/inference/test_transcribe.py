@@ -275,6 +275,15 @@ def test_a_busy_endpoint_is_asked_again_later(service: Service, status: int, kin
     assert caught.value.after == timedelta(seconds=17)
 
 
+def test_a_limit_of_a_day_is_asked_about_each_hour(service: Service):
+    service.answers = [(429, {"retry-after": "80000"}, "enough for today")]
+
+    with pytest.raises(Parked) as caught:
+        connected(service).transcribe(recording(9))
+
+    assert caught.value.after == timedelta(hours=1)
+
+
 def test_an_endpoint_that_hangs_up_or_is_gone_is_asked_again_later(service: Service):
     service.answers = [(0, {}, "")]
 

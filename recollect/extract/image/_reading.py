@@ -34,8 +34,10 @@ _DETECTION_SIDE = 1_280
 """Pixels to which what lines are looked for in is shrunk."""
 _SMALL_PRINT = 8.5
 """Pixels of a line's height below which it is not found."""
-_TO_FIND, _TO_READ = 12.0, 20.0
+_TO_FIND, _TO_READ = 16.0, 20.0
 """Pixels of a line's height with which it is found, and read, as well as a larger one."""
+_SHRUNK = 0.6
+"""Scale from which on small print stays large enough."""
 _SAMPLE_SIDE = 640
 """Pixels of the square by which it is told whether there is small print."""
 _EDGE = 60
@@ -117,7 +119,7 @@ def _pixels(image: Image.Image) -> Pixels:
 def _small_print(image: Image.Image, scale: float) -> float | None:
     """The height of small lines of writing that are not found on the picture scaled down so, looked
     for where most edges are; None if there are no such lines."""
-    if scale * _TO_READ >= _TO_FIND:
+    if scale >= _SHRUNK:
         return None
     gray = image.convert("L")
     steps = ImageChops.difference(gray, ImageChops.offset(gray, 1, 0))
