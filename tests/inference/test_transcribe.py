@@ -310,8 +310,11 @@ def test_an_endpoint_that_is_away_is_left_alone_and_nothing_is_decoded_for_it(se
     assert len(service.heard) == 1
 
 
-def test_an_attempt_goes_on_where_the_last_one_ended(service: Service):
+def test_an_attempt_goes_on_where_the_last_one_ended(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
     """Some take an hour of sound in an hour: a longer recording began again each time, for ever."""
+    monkeypatch.setattr(endpoint_transcriber, "STRETCH", 60.0)
     listener = connected(service)
     answer = service.answer
 
@@ -322,15 +325,15 @@ def test_an_attempt_goes_on_where_the_last_one_ended(service: Service):
     service.answer = limited
     for _ in range(2):
         with pytest.raises(HeldOff):
-            listener.transcribe(recording(1250))
-    transcript = listener.transcribe(recording(1250))
+            listener.transcribe(recording(125))
+    transcript = listener.transcribe(recording(125))
 
-    assert [heard.seconds for heard in service.heard] == [599, 599, 599, 52, 52]
+    assert [heard.seconds for heard in service.heard] == [59, 59, 59, 7, 7]
     assert [s.text for s in transcript.segments] == [
         f"{which} of {number}." for number in (1, 3, 5) for which in ("First", "Second")
     ]
     service.answer = answer
-    listener.transcribe(recording(1250))
+    listener.transcribe(recording(125))
     assert len(service.heard) == 8  # what was kept is forgotten with the end of a recording
 
 
@@ -342,14 +345,14 @@ def test_how_much_sound_goes_in_one_request_is_learnt(service: Service, status: 
 
     def small(heard: Any) -> tuple[int, dict[str, str], str]:
         done = answer(heard)
-        return done if heard.seconds <= 100 else (status, {}, "too much")
+        return done if heard.seconds <= 40 else (status, {}, "too much")
 
     service.answer = small
-    first, second = listener.transcribe(recording(300)), listener.transcribe(recording(300))
+    first, second = listener.transcribe(recording(130)), listener.transcribe(recording(130))
 
     seconds = [heard.seconds for heard in service.heard]
-    assert [s for s in seconds if s > 100] == [300, 149]
-    assert max(s.end for s in first.segments) > 290
+    assert [s for s in seconds if s > 40] == [130, 64]
+    assert max(s.end for s in first.segments) > 120
     assert [(s.start, s.end) for s in first.segments] == [(s.start, s.end) for s in second.segments]
 
 
@@ -360,12 +363,12 @@ def test_a_service_that_breaks_off_what_is_too_large_is_asked_for_less(service: 
 
     def small(heard: Any) -> tuple[int, dict[str, str], str]:
         done = answer(heard)
-        return done if heard.seconds <= 100 else (0, {}, "")
+        return done if heard.seconds <= 40 else (0, {}, "")
 
     service.answer = small
-    transcript = listener.transcribe(recording(300))
+    transcript = listener.transcribe(recording(130))
 
-    assert max(s.end for s in transcript.segments) > 290
+    assert max(s.end for s in transcript.segments) > 120
 
 
 def test_words_of_many_short_stretches_are_kept(service: Service):
