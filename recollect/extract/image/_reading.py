@@ -34,7 +34,7 @@ _DETECTION_SIDE = 1_280
 """Pixels to which what lines are looked for in is shrunk."""
 _SMALL_PRINT = 8.5
 """Pixels of a line's height below which it is not found."""
-_TO_FIND, _TO_READ = 16.0, 20.0
+_TO_FIND, _TO_READ = 12.0, 20.0
 """Pixels of a line's height with which it is found, and read, as well as a larger one."""
 _SHRUNK = 0.6
 """Scale from which on small print stays large enough."""
@@ -352,6 +352,13 @@ def _is_one_line(one: Box, other: Box) -> bool:
 def _both(one: Box, other: Box) -> Box:
     """From the beginning of the one that begins first to the end of the one that ends last."""
     along = 1 - _across(one)
+    longer, shorter = sorted((one, other), key=lambda box: -float(np.ptp(box[:, along])))
+    slack = _thickness(longer)
+    if (
+        shorter[:, along].min() >= longer[:, along].min() - slack
+        and shorter[:, along].max() <= longer[:, along].max() + slack
+    ):
+        return longer
     first = min(one, other, key=lambda box: float(box[:, along].min()))
     last = max(one, other, key=lambda box: float(box[:, along].max()))
     if along == 0:
