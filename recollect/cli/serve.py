@@ -280,7 +280,7 @@ def bury(ours: Collection[int | None]) -> None:
     container is given all that outlive their parent, as files' readers do a worker that is killed,
     and each would keep its place there."""
     if sys.platform == "linux":
-        with suppress(ChildProcessError):  # there is none at all
+        with suppress(ChildProcessError):  # no child at all
             # Only a look: who ended of `ours` has its exit code read elsewhere.
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if ended.si_pid in ours:

@@ -116,8 +116,7 @@ class EndpointTranscriber:
 
     def check(self) -> None:
         """Have it listen to a second of noise, within a minute. Raises as `writing` does."""
-        noise = np.random.default_rng(0).integers(-500, 500, RATE).astype("<i2")
-        self._transcribe(noise.tobytes(), self._hurried)
+        self._transcribe(_noise(), self._hurried)
 
     def _said(self, pcm: bytes, key: bytes) -> Sequence[Segment]:
         if (known := self._known.get(key)) is not None:
@@ -152,7 +151,9 @@ class EndpointTranscriber:
                 if 200 <= answer.status < 300:
                     self._form = "json"
             if not 200 <= answer.status < 300:
-                raise self._judge(answer)
+                # A firewall before it may answer 403 to this sound, and take any other.
+                alone = answer.status == 403 and endpoint is self._endpoint and self._takes_noise()
+                raise self._judge(answer, alone=alone)
             try:
                 told: Any = json.loads(answer.data)
             except (ValueError, RecursionError):
@@ -178,9 +179,16 @@ class EndpointTranscriber:
         hide = [self._key] if self._key else []
         return f"transcription: {self._endpoint.message(answer, hide=hide)}"
 
-    def _judge(self, answer: EndpointAnswer) -> Transient | Permanent:
+    def _takes_noise(self) -> bool:
+        status = self._asked(self._hurried, _wav(_noise()), self._form).status
+        return 200 <= status < 300
+
+    def _judge(self, answer: EndpointAnswer, *, alone: bool) -> Transient | Permanent:
+        """`alone`: whether it takes other sound."""
         message = self._message(answer)
         code = f"http_{answer.status}"
+        if alone:
+            return HeldOff(message, code=code)
         if setting := _SETTINGS.get(answer.status):
             return Unavailable(f"{message}; check {setting}", code=code)
         judged = outcome(answer.status, answer.headers, message)
@@ -207,6 +215,10 @@ def _parking() -> Generator[None]:
     except Unavailable as error:
         after = min(error.after or REST, LONGEST_REST)
         raise Parked(str(error), code=error.code, after=after) from error
+
+
+def _noise() -> bytes:
+    return np.random.default_rng(0).integers(-500, 500, RATE).astype("<i2").tobytes()
 
 
 def _seconds(pcm: bytes) -> float:

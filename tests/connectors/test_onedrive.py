@@ -804,16 +804,24 @@ def test_a_shared_folder_is_followed_with_all_that_is_in_it(
     assert content(source, "more.txt").data == b"text"
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
-def test_a_shortcut_leads_to_a_personal_drive_whose_id_begins_with_zero(
+def followed(
     graph: FakeGraph, ann: User, connect: Connect, what: str
-):
+) -> tuple[MemorySource, Thing]:
+    """A connection that follows a shortcut to a file, or a folder, of a personal drive."""
     cat = graph.user("cat", kind="personal")
     team = cat.drive.folder("Team")
     plan = cat.drive.file("plan.txt", "the plan", into=team)
     shortcut = ann.drive.shortcut(cat.drive, plan if what == "file" else team)
     source = connect(ann, shared=True)
     source.sync()
+    return source, shortcut
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_shortcut_leads_to_a_personal_drive_whose_id_begins_with_zero(
+    graph: FakeGraph, ann: User, connect: Connect, what: str
+):
+    source, shortcut = followed(graph, ann, connect, what)
     known = dict(source.items)
     graph.drops_zeros = True
     ann.drive.rename(shortcut, "Cat")
@@ -830,12 +838,7 @@ def test_a_shortcut_leads_to_a_personal_drive_whose_id_begins_with_zero(
 def test_a_shortcut_that_an_earlier_version_remembers_without_the_zero_is_followed(
     graph: FakeGraph, ann: User, connect: Connect, what: str
 ):
-    cat = graph.user("cat", kind="personal")
-    team = cat.drive.folder("Team")
-    plan = cat.drive.file("plan.txt", "the plan", into=team)
-    shortcut = ann.drive.shortcut(cat.drive, plan if what == "file" else team)
-    source = connect(ann, shared=True)
-    source.sync()
+    source, shortcut = followed(graph, ann, connect, what)
     row = source.rows[shortcut.id]
     short = {name: row.extra[name].removeprefix("0") for name in ("drive", "target")}
     source.rows[shortcut.id] = replace(row, extra={**row.extra, **short})

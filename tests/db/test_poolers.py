@@ -42,7 +42,7 @@ def test_who_ends_the_session_is_away_whatever_it_says(state: bytes):
 @pytest.mark.parametrize(
     "words",
     [
-        'root certificate file "/root/.postgresql/root.crt" does not exist',
+        'root certificate file "/home/ann/.postgresql/root.crt" does not exist',
         "SSL error: certificate verify failed",
     ],
 )

@@ -245,14 +245,33 @@ def test_a_broken_recording_fails_whatever_the_fallback():
 )
 def test_wrong_settings_are_named_and_may_be_mended(service: Service, status: int, setting: str):
     listener = connected(service, "s3cret-key")
-    service.answers = [(status, {}, '{"error": "bad key s3cret-key"}')]
+    service.answers = [(status, {}, '{"error": "bad key s3cret-key"}')] * 2
 
     with pytest.raises(Parked, match=f"check {setting}") as caught:
         listener.transcribe(recording(9))
 
     assert caught.value.code == f"http_{status}"
     assert "s3cret-key" not in str(caught.value)
+    service.answers.clear()
     assert connected(service).transcribe(recording(9)).segments
+
+
+def test_sound_that_alone_is_refused_with_403_does_not_wait_for_ever(service: Service):
+    """As by a firewall before the service; the key is right, since other sound is taken."""
+    answer = service.answer
+
+    def refused(heard: Any) -> tuple[int, dict[str, str], str]:
+        done = answer(heard)
+        return (403, {}, "blocked") if heard.seconds == 9 else done
+
+    service.answer = refused
+    listener = connected(service)
+
+    with pytest.raises(HeldOff, match="blocked") as caught:
+        listener.transcribe(recording(9))
+
+    assert caught.value.code == "http_403"
+    assert listener.transcribe(recording(8)).segments  # it is not left alone for that
 
 
 def test_a_wrong_path_names_the_address(service: Service):

@@ -33,9 +33,9 @@ COVERED = 0.5
 _PART = 0.02
 """of a page that a picture covers at least, unless it is a decoration"""
 _MOST_PIXELS = 7_000
-"""Of the side of a square as large as a page."""
+"""Pixels of the side of a square with as many as a page has at most."""
 _FINEST = 20.0
-"""Pixels per point at most: a page of a few points is not blown up to `long_side`."""
+"""Pixels per point at most: a page of a few points is not blown up to `side`."""
 
 
 class Box(NamedTuple):
