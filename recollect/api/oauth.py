@@ -68,9 +68,8 @@ async def server(request: Request) -> Response:
 
 @router.get("/oauth/authorize")
 async def authorize(request: Request) -> Response:
-    """The console's page checks what is asked; its cookie is sent to its own paths only, which
-    have nothing in front, also where the public address has a path."""
-    target = f"/console/assistants/allow?{request.url.query}"
+    """The console's page checks what is asked; its cookie is sent to its own paths only."""
+    target = f"{request.scope['root_path']}/console/assistants/allow?{request.url.query}"
     return RedirectResponse(target, 303, {"cache-control": "no-store"})
 
 

@@ -23,6 +23,7 @@ from recollect.console._room import (
     Reader,
     SignedInPage,
     Text,
+    app_of,
     known_tags,
     page,
     part,
@@ -82,27 +83,27 @@ async def ask(
     around = await run_in_threadpool(_page, request, app, tenant, shown)
     begun, ended = bytes(around.body).decode().split(HERE)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    told = _told(app, tenant, found, query.text, begun, ended)
+    told = _told(request, tenant, found, query.text, begun, ended)
     return StreamingResponse(told, media_type="text/html", headers=headers)
 
 
 async def _told(
-    app: App, tenant: Tenant, found: AnswerEvidence, q: str, begun: str, ended: str
+    request: Request, tenant: Tenant, found: AnswerEvidence, q: str, begun: str, ended: str
 ) -> AsyncGenerator[str]:
     """A browser that leaves, or stops, ends the model's work."""
     yield begun
     said: list[Sentence] = []
-    async with aclosing(tell_alive(app.llm, found, ALIVE)) as told:
+    async with aclosing(tell_alive(app_of(request).llm, found, ALIVE)) as told:
         async for one in told:
             if one is None:
                 yield "<!-- alive -->"
             elif isinstance(one, AnswerEnd):
                 dropped = sum(len(sentence.dropped) for sentence in said)
                 evidence = _evidence(tenant, found, said, q)
-                yield part("_answer.html", "end", one, dropped, evidence) + ended
+                yield part(request, "_answer.html", "end", one, dropped, evidence) + ended
             else:
                 said.append(one)
-                yield part("_answer.html", "sentence", one)
+                yield part(request, "_answer.html", "sentence", one)
 
 
 def _query(app: App, tenant: Tenant, q: str, tag: str) -> AnswerQuery:

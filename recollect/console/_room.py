@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -81,6 +82,8 @@ ROOMS = (
 """The work first, then what is administered: from `FIRST_ADMINISTERED` on."""
 FIRST_ADMINISTERED = "Filters"
 POLICY = "content-security-policy"
+_ADDRESS = re.compile(r'\b(?:href|action|src|data-(?:live|next|once|session))="(?=/console\b)')
+"""Before an address of the console in a page. A quotation mark that is text is escaped."""
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _environment = Environment(
@@ -117,7 +120,7 @@ class PublicPage(APIRoute):
             except Unavailable as error:
                 LOG.warning("unavailable", error=str(error))
                 response = away(request)
-            return guarded(response)
+            return guarded(request, response)
 
         return answer
 
@@ -264,8 +267,11 @@ def here(request: Request) -> str:
     """Path and query of this request, as the console's links have them: without the path of the
     public address."""
     query = request.url.query
-    path = request.url.path.removeprefix(request.scope["root_path"])
-    return path + (f"?{query}" if query else "")
+    return path_of(request) + (f"?{query}" if query else "")
+
+
+def path_of(request: Request) -> str:
+    return request.url.path.removeprefix(request.scope["root_path"])
 
 
 def address(path: str, **parameters: object) -> str:
@@ -312,7 +318,7 @@ def page(
     """A rendered template, which also knows who is signed in and what they may do."""
     key: Key | None = getattr(request.state, "key", None)
     shared = {
-        "path": request.url.path,
+        "path": path_of(request),
         "here": here(request),
         "live": f"{here(request)}{'&' if request.url.query else '?'}part={LIVE}",
         "key": key,
@@ -322,13 +328,20 @@ def page(
         "open_rooms": [] if key is None else _open_rooms(key),
         "apart": FIRST_ADMINISTERED,
     }
-    return HTMLResponse(_environment.get_template(template).render({**shared, **values}), status)
+    html = _environment.get_template(template).render({**shared, **values})
+    return HTMLResponse(_placed(request, html), status)
 
 
-def part(template: str, macro: str, *values: object) -> str:
+def part(request: Request, template: str, macro: str, *values: object) -> str:
     """What a macro makes of the values: a piece of a page that is sent by and by."""
     made = getattr(_environment.get_template(template).module, macro)
-    return str(made(*values))
+    return _placed(request, str(made(*values)))
+
+
+def _placed(request: Request, html: str) -> str:
+    """With the path of the public address in front of the console's own addresses."""
+    root: str = request.scope["root_path"]
+    return _ADDRESS.sub(lambda found: found[0] + root, html) if root else html
 
 
 def _open_rooms(key: Key) -> list[tuple[str, str]]:
@@ -406,15 +419,18 @@ def check_stamp(opened: str | None, stored: object) -> None:
         raise ConflictError("Conflict", SAVED_MEANWHILE)
 
 
-def guarded(response: Response) -> Response:
+def guarded(request: Request, response: Response) -> Response:
     """With the headers that every page has."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
+    target = response.headers.get("location", "")
+    if inside(target, otherwise=""):
+        response.headers["location"] = request.scope["root_path"] + target
     return response
 
 
 def refusal(request: Request, error: RequestError) -> Response:
-    return error_page(request, error.status, error.message, error.details)
+    return _error(request, error.status, error.message, error.details)
 
 
 def error_page(
@@ -424,10 +440,21 @@ def error_page(
     details: str | None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
+    """For what fails outside of a page of ours."""
+    return guarded(request, _error(request, status, message, details, headers))
+
+
+def _error(
+    request: Request,
+    status: int,
+    message: str,
+    details: str | None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     values = {"status": status, "message": message, "details": details}
     response = page(request, "error.html", values, status)
     response.headers.update(headers or {})
-    return guarded(response)
+    return response
 
 
 def until(app: App, written: str) -> datetime | None:
@@ -442,7 +469,7 @@ def until(app: App, written: str) -> datetime | None:
 def away(request: Request) -> Response:
     """Something that the service needs is down; the page may simply be loaded again."""
     details = "Something that the service needs does not answer. Try again in a moment."
-    return error_page(request, 503, "Service unavailable", details, {"retry-after": "1"})
+    return _error(request, 503, "Service unavailable", details, {"retry-after": "1"})
 
 
 def _invalid(error: RequestValidationError) -> RequestError:

@@ -102,7 +102,7 @@ class SearchForm:
 @rooms.get("/console/playground")
 def playground(request: Request) -> Response:
     """Lead from the address that this page had before."""
-    return RedirectResponse(str(request.url.replace(path=SEARCH)), 308)
+    return RedirectResponse(str(request.url.replace(path=request.scope["root_path"] + SEARCH)), 308)
 
 
 @rooms.get(SEARCH)

@@ -91,7 +91,7 @@ def _signed_in(request: Request, token: str, next: str) -> Response:
         COOKIE,
         token,
         max_age=int(orgs.SESSION.total_seconds()),
-        path=HOME,
+        path=request.scope["root_path"] + HOME,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
@@ -114,5 +114,6 @@ def sign_out(
     with app.db.begin() as tx:
         orgs.sign_out(tx, request.cookies[COOKIE], everywhere=everywhere)
     response = RedirectResponse(LOGIN, 303)
-    response.delete_cookie(COOKIE, path=HOME, httponly=True, samesite="strict")
+    path = request.scope["root_path"] + HOME
+    response.delete_cookie(COOKIE, path=path, httponly=True, samesite="strict")
     return response

@@ -11,6 +11,7 @@ const BATCH = 50; // of which one request brings the first bytes
 const HEAD = 8192;
 const AT_ONCE = 2; // uploads
 const SHOWN = 300; // documents that an address can name
+const CONSOLE = new URL("..", import.meta.url).pathname; // ends in a slash
 const chosen = new Set();
 const added = [];
 let sending = false;
@@ -95,7 +96,7 @@ async function check(some, number = 1) {
   body.append("number", String(number));
   for (const one of some) body.append("file", one.file.slice(0, HEAD, one.file.type), one.file.name);
   try {
-    const answer = await fetch("/console/add/check", { method: "POST", body, credentials: "same-origin" });
+    const answer = await fetch(`${CONSOLE}add/check`, { method: "POST", body, credentials: "same-origin" });
     if (!answer.ok) return null;
     const told = await answer.json();
     for (const name of ["tag", "customId", "metadata"]) fault(name, told.faults[name] ?? "");
@@ -235,8 +236,8 @@ async function submit() {
 }
 
 function target() {
-  if (added.length > SHOWN) return "/console/documents";
-  return `/console/progress?${new URLSearchParams(added.map((id) => ["id", id]))}`;
+  if (added.length > SHOWN) return `${CONSOLE}documents`;
+  return `${CONSOLE}progress?${new URLSearchParams(added.map((id) => ["id", id]))}`;
 }
 
 function leave() {

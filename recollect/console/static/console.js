@@ -4,6 +4,7 @@
 const PAUSE = 2000;
 const SLOW = 10000; // while a stream tells of changes: in case it told them to nobody
 const AGAIN = 30000;
+const EVENTS = new URL("../events", document.currentScript.src);
 const spoken = document.getElementById("say");
 
 // `seen`: also for those who do not listen.
@@ -32,7 +33,7 @@ function watch(region) {
 // One stream for each tab that is seen: browsers open six connections to a host, no more.
 function listen(region) {
   if (!region.dataset.of || region.ended || region.source || document.hidden) return;
-  const source = new EventSource(`/console/events?of=${encodeURIComponent(region.dataset.of)}`);
+  const source = new EventSource(`${EVENTS}?of=${encodeURIComponent(region.dataset.of)}`);
   region.source = source;
   source.addEventListener("hello", () => {
     region.heard = true;

@@ -8,7 +8,7 @@ const KEYS = [
   ["Esc", "Close"],
 ];
 const pages = [...document.querySelectorAll(".top nav a")].map((link) => [link.textContent.trim(), link.href]);
-const search = document.querySelector('.top nav a[href="/console/search"]');
+const search = document.querySelector('.top nav a[href$="/console/search"]');
 
 function element(name, given, ...inside) {
   const made = Object.assign(document.createElement(name), given);
