@@ -120,7 +120,7 @@ class ListDocuments(RequestBody):
     filters: FiltersIn = None
     filepath: Label | None = None
     archive_id: Id | None = Field(
-        default=None, description="Only the files that came out of this archive."
+        default=None, description="Only the files in this archive or mail."
     )
     status: str | None = None
     include_content: bool = False
@@ -235,17 +235,17 @@ class ListedDocument(Wire):
     archive_id: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Of a file out of an archive: the document that is the archive.",
+        description="Of a file in an archive or a mail: the document that is that.",
     )
     archive_path: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Where it lay in the archive.",
+        description="Its path in there.",
     )
     members: int | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Of an archive: how many documents came out of it.",
+        description="Of an archive, or a mail with attachments: how many documents came out of it.",
     )
 
     @classmethod

@@ -151,7 +151,7 @@ class AddRun:
         typer.echo(f"would be {told}; nothing was sent" if self._dry else told)
         if members:
             tally = _tally(members)
-            typer.echo(f"files in archives: {tally['done']} searchable, {tally['failed']} failed")
+            typer.echo(f"files in these: {tally['done']} searchable, {tally['failed']} failed")
         unfinished = sum(_is_open(report) for report in (*reports, *members))
         if unfinished:
             typer.echo(

@@ -217,7 +217,7 @@ def list_documents(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Only the files of this archive.",
+            help="Only the files of this archive or mail.",
             autocompletion=_complete.archives,
         ),
     ] = None,

@@ -310,7 +310,7 @@ def _sitemap(blob: Blob) -> ReadReply:
 
 
 def _unpack(blob: Blob, kind: Kind, text_bytes: int, writer: int) -> ReadReply:
-    if not kind.is_archive:
+    if not kind.unpacks:
         raise Permanent("it is not an archive", code="unsupported_kind")
 
     def send(path: str, data: bytes) -> None:

@@ -27,7 +27,7 @@ class Format:
     extractor: str
     kind: str
     mime: str
-    is_archive: bool = False
+    unpacks: bool = False
 
 
 def detect(
@@ -60,7 +60,7 @@ def detect(
     if found is None:
         return None
     kind, type = found
-    return Format(kind.name, forced or kind.kind, type, kind.is_archive)
+    return Format(kind.name, forced or kind.kind, type, kind.unpacks)
 
 
 def format_of(extractor: str, forced: str | None = None) -> Format | None:
@@ -70,11 +70,11 @@ def format_of(extractor: str, forced: str | None = None) -> Format | None:
     if found is None:
         return None
     kind = found.kind if forced is None or forced in known() else forced
-    return Format(found.name, kind, found.mime, found.is_archive)
+    return Format(found.name, kind, found.mime, found.unpacks)
 
 
 def _format(kind: Kind) -> Format:
-    return Format(kind.name, kind.kind, kind.mime, kind.is_archive)
+    return Format(kind.name, kind.kind, kind.mime, kind.unpacks)
 
 
 def _look(

@@ -152,15 +152,19 @@ class Sandbox:
         forced: str | Format | None = None,
         owner: str | None = None,
     ) -> Extracted:
-        """The list of an archive, with its `members`; their bytes follow one another in `into`.
+        """The list of an archive, or the text of what only holds files, such as a mail, with its
+        `members`; their bytes follow one another in `into`.
 
-        What cannot be read is not a member; the list says why. Raises what `extract` raises.
+        What cannot be read is not a member; the list, or a warning, says why. Raises what
+        `extract` raises.
         """
         format = self.detect(blob, forced)
         intake = Intake(into)
         job = self._job(blob, format.extractor, Task.UNPACK)
         reply = self._read(blob, job, intake, owner=owner)
-        return replace(extracted(reply, format.kind), members=intake.members)
+        is_archive = self._kinds[format.extractor].is_archive
+        members = intake.members if intake.members or is_archive else None
+        return replace(extracted(reply, format.kind), members=members)
 
     def survey(self, blob: Blob, *, owner: str | None = None) -> WebPage:
         """An HTML page as a crawler sees it: its text, its links, what it says of itself.

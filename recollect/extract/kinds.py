@@ -72,6 +72,9 @@ class Kind:
     is_light: bool = False
     """whether the reader needs no parser that is large, so that each child may have it"""
     is_archive: bool = False
+    """whether it is nothing but the files in it"""
+    unpacks: bool = False
+    """whether its reader's `unpack` hands over files that become documents of their own"""
     is_recording: bool = False
     loads: tuple[str, ...] = ()
     """what the reader imports only when it reads; loaded with it"""
@@ -100,6 +103,7 @@ KINDS = (
         _magic.archive,
         is_light=True,
         is_archive=True,
+        unpacks=True,
     ),
     Kind(
         "image", f"{HERE}.image.image",
@@ -346,7 +350,7 @@ KINDS = (
         sample=b"<a>b</a>",
     ),
     Kind(
-        "mail", f"{HERE}.web.mail",
+        "mail", f"{HERE}.archive.mail",
         frozenset(
             {
                 "message/rfc822", "application/mbox", "multipart/related",
@@ -354,6 +358,7 @@ KINDS = (
             }
         ),
         _magic.mail,
+        unpacks=True,
         loads=_CHARSETS,
         sample=b"From: a@b.example\nSubject: s\n\na\n",
     ),

@@ -304,7 +304,7 @@ def _extract(
 ) -> Extracted:
     """With what is said in it, if it is a recording without captions."""
     format = app.sandbox.detect(blob, forced)
-    if into is not None and format.is_archive:
+    if into is not None and format.unpacks:
         return app.sandbox.unpack(blob, into, forced=format, owner=owner)
     extracted = app.sandbox.extract(blob, forced=format, owner=owner)
     if not extracted.unheard:

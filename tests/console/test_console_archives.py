@@ -96,9 +96,9 @@ def test_an_archive_leads_to_its_files_and_they_lead_back(
     assert one(member, f".facts a[href='/console/documents/{held.id}']").text() == "fruit.zip"
     assert "sub/b.md" in one(member, ".facts").text()
     assert not tree(member).css(".members")
-    assert any("archive of 2 files" in row for row in table)
-    assert any("sub/b.md of an archive" in row for row in table)
-    assert "with an archive all documents that came out of it" in body(asked)
+    assert any("2 files in it" in row for row in table)
+    assert any("sub/b.md in another document" in row for row in table)
+    assert "with all documents that came out of them" in body(asked)
     me.post("/console/documents/apply", data={"action": "delete", "id": held.id})
     assert all_of(app, tenant) == []
 

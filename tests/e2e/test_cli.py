@@ -197,7 +197,7 @@ def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str
 
     assert added.code == 1
     assert "2 added, 0 updated, 0 unchanged, 0 skipped, 0 failed" in added.out
-    assert "files in archives: 2 searchable, 1 failed" in added.out
+    assert "files in these: 2 searchable, 1 failed" in added.out
     assert "warning    box.zip: 1 file in it was not read, because it is empty." in added.out
     [failed] = [line for line in added.out.splitlines() if line.startswith("failed")]
     assert failed.split()[1] == "box.zip/broken.pdf:"

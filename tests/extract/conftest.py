@@ -1,6 +1,7 @@
 """One sandbox for all tests of this folder; each test finds it working."""
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
@@ -12,6 +13,7 @@ from recollect.model import Blob, Extracted
 ROGUES = "tests.extract.rogues"
 
 Read = Callable[..., Extracted]
+Unpack = Callable[..., tuple[Extracted, dict[str, bytes]]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +53,22 @@ def read(sandbox: Sandbox) -> Read:
         return sandbox.extract(blob, forced=forced, owner="tests")
 
     return read
+
+
+@pytest.fixture
+def unpack(sandbox: Sandbox) -> Unpack:
+    """The list, and the bytes of each file by its path."""
+
+    def unpack(data: bytes, name: str = "a.zip") -> tuple[Extracted, dict[str, bytes]]:
+        with tempfile.TemporaryFile() as spool:
+            found = sandbox.unpack(Blob(data, name=name), spool)
+            members: dict[str, bytes] = {}
+            for member in found.members or ():
+                spool.seek(member.start)
+                members[member.path] = spool.read(member.size)
+        return found, members
+
+    return unpack
 
 
 def deed(sandbox: Sandbox, words: str) -> str:

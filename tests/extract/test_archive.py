@@ -5,7 +5,6 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
 
 import pytest
 
@@ -14,26 +13,9 @@ from recollect.extract import Sandbox, detect
 from recollect.model import Blob, Extracted
 from tests.extract import archives, office, samples
 from tests.extract.archives import packed
+from tests.extract.conftest import Unpack
 
 MB = 1_000_000
-
-Unpack = Callable[..., tuple[Extracted, dict[str, bytes]]]
-
-
-@pytest.fixture
-def unpack(sandbox: Sandbox) -> Unpack:
-    """The list, and the bytes of each file by its path."""
-
-    def unpack(data: bytes, name: str = "a.zip") -> tuple[Extracted, dict[str, bytes]]:
-        with tempfile.TemporaryFile() as spool:
-            found = sandbox.unpack(Blob(data, name=name), spool)
-            members: dict[str, bytes] = {}
-            for member in found.members or ():
-                spool.seek(member.start)
-                members[member.path] = spool.read(member.size)
-        return found, members
-
-    return unpack
 
 
 def kinds(found: Extracted) -> dict[str, str]:

@@ -45,7 +45,7 @@ def test_what_hangs_on_a_document_is_not_read(sandbox: Sandbox):
     picture = Blob(pictures.encoded(pictures.page("words", "more words")) + tail, name="a.png")
 
     assert (pdf.text, pdf.members) == ("words", None)
-    assert sandbox.detect(picture).is_archive is False
+    assert sandbox.detect(picture).unpacks is False
 
 
 def test_what_looks_like_an_end_makes_no_page_shallow():

@@ -23,7 +23,7 @@ def _detect(head, name=None, mime=None, forced=None):
         return None
     again = format_of(found.extractor, forced)
     assert again is not None
-    assert (again.kind, again.is_archive) == (found.kind, found.is_archive)
+    assert (again.kind, again.unpacks) == (found.kind, found.unpacks)
     return found.extractor, found.kind
 
 

@@ -1,11 +1,15 @@
 """EML: a message reads like a message, whoever sent it however."""
 
 import base64
+from email.message import EmailMessage
+from urllib.parse import quote
 
 import pytest
 
 from recollect.errors import Permanent
 from tests.extract import office
+from tests.extract.archives import packed
+from tests.extract.conftest import Unpack
 
 
 def _plain(message):
@@ -65,6 +69,101 @@ def test_attachments_are_named_and_not_read(read):
     text = read(office.eml(attached)).text
 
     assert text.endswith("See attached.\n\nAttachments: Übersicht.pdf, notes.txt")
+
+
+def test_attachments_that_can_be_read_are_handed_over(unpack: Unpack):
+    box = packed({"in/a.md": "# Quince", "inner.zip": packed({"b.txt": "pears"}), "c.exe": b"MZ\0"})
+    pear = b"\x89PNG\r\n\x1a\n a pear"
+
+    def attached(message):
+        message.set_content("See attached.")
+        message.add_attachment(b"apples", "text", "plain", filename="notes.txt")
+        message.add_attachment(b"plums", "text", "plain", filename="notes.txt")
+        message.add_attachment(b"\0\1\2\3", "application", "octet-stream", filename="x.bin")
+        message.add_attachment(b"", "text", "plain", filename="empty.txt")
+        message.add_attachment(box, "application", "zip", filename="box.zip")
+        message.add_attachment(
+            b"shown", "image", "png", filename="logo.png", cid="<a@b>", disposition="inline"
+        )
+        message.add_attachment(pear, "image", "png", filename="pear.png")
+        message.add_attachment(
+            b"-----BEGIN PGP SIGNATURE-----",
+            "application",
+            "pgp-signature",
+            filename="signature.asc",
+        )
+        inner = EmailMessage()
+        inner.set_content("The pears are late.")
+        inner.add_attachment(b"cherries", "text", "plain", filename="inner.txt")
+        message.add_attachment(inner)
+
+    found, members = unpack(office.eml(attached), "a.eml")
+
+    assert members == {
+        "notes.txt": b"apples",
+        "notes (2).txt": b"plums",
+        "box.zip/in/a.md": b"# Quince",
+        "box.zip/inner.zip/b.txt": b"pears",
+        "pear.png": pear,
+        "inner.txt": b"cherries",
+    }
+    assert "Attachments: notes.txt, notes.txt, x.bin, empty.txt, box.zip, logo.png" in found.text
+    assert found.warnings == (
+        "3 files in it were not read: its kind is not supported (2), it is empty (1).",
+    )
+
+
+def test_a_message_with_nothing_to_hand_over_holds_no_files(unpack: Unpack):
+    found, _ = unpack(office.eml(_plain), "a.eml")
+
+    assert found.members is None
+
+
+def test_paths_of_a_folder_begin_with_the_subject(unpack: Unpack):
+    def message(subject: str, *names: str) -> bytes:
+        def attached(message):
+            message.set_content("See attached.")
+            for name in names:
+                message.add_attachment(b"pears", "text", "plain", filename=name)
+
+        mail = office.eml(attached, subject=subject)
+        return b"From a Mon Jan  1 00:00:00 2024\n" + mail + b"\n"
+
+    first = message("Re: a/b", "bill.txt") + message("Re: a/b", "bill.txt", "more.txt")
+    _, before = unpack(first, "a.mbox")
+    _, after = unpack(first + message("Re: a/b", "bill.txt"), "a.mbox")
+
+    assert len(before) == 3
+    assert before.items() < after.items()
+    assert all("/" not in path.split("/", 1)[1] for path in after)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/a.txt", "a\0b.txt", "\u202etxt.a.txt", "a/b.txt", "C:\\x.txt", "é" * 400 + ".txt"],
+)
+def test_no_name_of_an_attachment_leads_elsewhere(unpack: Unpack, name: str):
+    named = f"Content-Disposition: attachment; filename*=utf-8''{quote(name, safe='')}"
+    head = "From: a@orchard.test\nSubject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+
+    _, members = unpack(f"{head}--x\n\nhello\n--x\n{named}\n\npears\n--x--\n".encode(), "a.eml")
+
+    [path] = members
+    assert path.isprintable()
+    assert "/" not in path
+
+
+def test_of_a_thousand_attachments_and_more_the_first_are_read(unpack: Unpack):
+    part = "--x\nContent-Disposition: attachment; filename=a.txt\n\npears\n"
+    head = "From: a@orchard.test\nSubject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+    mails = f"From a Mon Jan  1 00:00:00 2024\n{head}{part * 600}--x--\n\n" * 2
+
+    found, members = unpack(mails.encode(), "a.mbox")
+
+    assert len(members) == 1000
+    assert found.warnings == (
+        "200 files in it were not read, each because only 1,000 files of an archive are read.",
+    )
 
 
 def test_what_is_attached_to_a_form_that_is_not_read_is_named(read):
@@ -266,12 +365,13 @@ def test_a_message_of_apple_mail_ends_ahead_of_its_settings(read):
     assert read(data).title == "Harvest"
 
 
-def test_a_page_saved_as_a_message_is_read(read):
+def test_a_page_saved_as_a_message_is_read(read, unpack: Unpack):
     data = (
         b"MIME-Version: 1.0\nContent-Type: multipart/related; boundary=x\n\n--x\n"
         b"Content-Type: text/html\n\n<p>Pears</p>\n--x\nContent-Type: text/css\n\np{}\n--x--"
     )
 
+    assert unpack(data, "a.mht")[0].members is None
     assert read(data, "a.mht").text == "Pears\n\nAttachments: unnamed (text/css)"
 
 

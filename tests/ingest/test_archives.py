@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from email.message import EmailMessage
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -120,6 +121,47 @@ def test_each_file_becomes_a_document(app: App, client: httpx.Client):
     assert found(client, "fruit.zip c.exe")[0]["documentId"] == id
     address = client.get(f"/v3/documents/{made['a.txt']['id']}/file-url").json()["url"]
     assert client.get(address).content == FRUIT["a.txt"].encode()
+
+
+def test_each_attachment_of_a_mail_becomes_a_document(app: App, client: httpx.Client):
+    mail = EmailMessage()
+    mail["From"], mail["Subject"] = "anna@orchard.test", "The harvest"
+    mail.set_content("Dear Bert, the list is attached.")
+    bare = bytes(mail)
+    mail.add_attachment("Twelve baskets of quinces.", filename="harvest.txt")
+    answer = upload(client, "a.eml", bytes(mail), customId="mail", containerTag="mails")
+    id = answer.json()["id"]
+    drain(app)
+
+    assert get(client, id)["members"] == 1
+    assert texts(client, id) == {"harvest.txt": "Twelve baskets of quinces."}
+    [hit] = found(client, "twelve baskets", containerTags=["mails"], limit=1)
+    assert hit["documentId"] == members(client, id)["harvest.txt"]["id"]
+    upload(client, "a.eml", bare, customId="mail", containerTag="mails")
+    drain(app)
+    assert "members" not in get(client, id)
+    assert members(client, id) == {}
+
+
+def test_a_mail_that_was_read_before_gets_its_attachments_by_a_retry(
+    app: App, client: httpx.Client
+):
+    mail = EmailMessage()
+    mail["From"], mail["Subject"] = "anna@orchard.test", "The harvest"
+    mail.set_content("Dear Bert, the list is attached.")
+    mail.add_attachment("Twelve baskets of quinces.", filename="harvest.txt")
+    id = upload(client, "a.eml", bytes(mail)).json()["id"]
+    drain(app)
+    [member] = members(client, id).values()
+    client.delete(f"/v3/documents/{member['id']}")
+    with app.db.begin() as tx:
+        tx.execute("update documents set unpacked = null where id = %s", (id,))
+    assert "members" not in get(client, id)
+
+    assert client.post("/v3/documents/retry", json={"ids": [id]}).status_code == 200
+    drain(app)
+
+    assert list(members(client, id)) == ["harvest.txt"]
 
 
 def test_a_label_of_the_archive_is_the_folder_of_its_files(app: App, client: httpx.Client):

@@ -57,6 +57,8 @@ from tests.fakes.pubsub import SUBSCRIPTION, FakePubSub
 from tests.fakes.shelf import Shelf, shelved
 from tests.index.test_embedder_switch import standing
 
+pytestmark = pytest.mark.one_server  # its faults are triggers, which no spread table may have
+
 OUTAGES = ("08006", "25006", "28P01", "3D000", "53100", "53200", "53300", "57P01", "57P03", "57P05",
            "58030")  # fmt: skip
 CONTENDED = ("40001", "40P01", "55P03", "57014", "25P03", "25P04", "53400")

@@ -895,6 +895,7 @@ def test_a_stopping_worker_gives_back_what_it_cannot_finish(
     assert (found["status"], found["claims"]) == ("done", 2)
 
 
+@pytest.mark.one_server  # on Citus the role may not end the sessions of others
 def test_a_worker_outlives_its_database_connections(
     own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

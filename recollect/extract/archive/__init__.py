@@ -1,1 +1,1 @@
-"""Readers of archives: bytes come in, placed Markdown goes out."""
+"""Readers of what holds other files: bytes come in, placed Markdown goes out, and files."""

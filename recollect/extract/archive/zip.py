@@ -11,22 +11,15 @@ import struct
 import unicodedata
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from lzma import LZMAError
 
 from recollect.errors import Permanent
 from recollect.extract import _zip
-from recollect.extract._registry import HEAD, detect
+from recollect.extract._registry import HEAD, Format, detect
 from recollect.extract._text import clean_line, safe_name
-from recollect.extract._wire import (
-    MAX_MEMBERS,
-    MEMBER_BYTES,
-    PATH_BYTES,
-    PATH_LENGTH,
-    UNPACKED_BYTES,
-)
+from recollect.extract._unpacking import UNSUPPORTED, Keep, Skipped, Unpacking, counted
 from recollect.model import Blob, Extracted
 
 MAX_DEPTH = 3
@@ -36,8 +29,6 @@ MAX_LISTED = 10_000
 MAX_RECORDS = 100_000
 """entries, with those of archives within, beyond which an archive is not opened"""
 MAX_RATIO = 200
-REASONS = 3
-"""why files are not read, named at most in one warning"""
 _SMALL = 10_000_000
 _PIECE = 65_536
 _RECORD = b"PK\x01\x02"
@@ -58,9 +49,6 @@ _CHINESE = re.compile(rb"(?:[\xa1-\xa3\xb0-\xf7][\xa1-\xfe])+")
 _CYRILLIC = re.compile(rb"[\x80-\xaf\xe0-\xf1]+")
 _HIGH = re.compile(rb"[\x80-\xff]")
 
-Keep = Callable[[str, bytes], None]
-"""takes the path and the bytes of a file, as soon as they are known to be whole"""
-
 
 def extract(blob: Blob) -> Extracted:
     """The list alone."""
@@ -69,32 +57,22 @@ def extract(blob: Blob) -> Extracted:
 
 def unpack(blob: Blob, keep: Keep) -> Extracted:
     """The list; `keep` gets each file that can be read. Raises Permanent for a damaged archive."""
-    unpacking = _Unpacking(keep)
-    unpacking.walk(blob.data, "", 0)
-    return unpacking.listing(blob.name)
+    walk = Walk(Unpacking(keep))
+    walk.through(blob.data, "", 0)
+    return walk.listing(blob.name)
 
 
-class _Skipped(Exception):
-    """Why a file is not handed over."""
+class Walk:
+    """Through one archive and those within it."""
 
-
-class _Unpacking:
-    """One archive with those within it."""
-
-    def __init__(self, keep: Keep) -> None:
-        self._keep = keep
+    def __init__(self, files: Unpacking) -> None:
+        self._files = files
         self._lines: list[str] = []
-        self._paths: set[str] = set()
-        self._kept = 0
-        self._kept_bytes = 0
-        self._unpacked = 0
-        self._skipped = 0
-        self._reasons = Counter[str]()
         self._locked = 0
         self._records = 0
         self._cut = False
 
-    def walk(self, data: bytes, above: str, depth: int) -> None:
+    def through(self, data: bytes, above: str, depth: int) -> None:
         """`above`: the path of this archive in the outermost one, with a slash at its end."""
         self._records += data.count(_RECORD)
         if self._records > MAX_RECORDS:
@@ -111,98 +89,71 @@ class _Unpacking:
             try:
                 path = above + _path(name)
                 if last[name] != number:
-                    raise _Skipped("a later file has the same path")
+                    raise Skipped("a later file has the same path")
                 self._admit(entry, path)
                 self._take(archive, entry, path, depth)
-            except _Skipped as reason:
+            except Skipped as reason:
                 self._skip(above + name, str(reason))
 
     def listing(self, name: str | None) -> Extracted:
-        if self._locked and self._locked == self._skipped and not self._kept:
+        files = self._files
+        if self._locked and self._locked == files.skipped and not files.kept:
             raise Permanent("all files in it are protected by a password", code="encrypted_file")
-        warnings: list[str] = []
-        if self._skipped:
-            were = "was" if self._skipped == 1 else "were"
-            files = _counted(self._skipped, "file")
-            warnings.append(f"{files} in it {were} not read{self._why()}.")
+        warnings = files.warnings()
         if self._cut:
             warnings.append(f"Only the first {MAX_LISTED:,} entries were looked at.")
-        files, size = _counted(self._kept, "file"), _counted(self._kept_bytes, "byte")
-        text = "\n".join([f"Archive of {files}, {size}.\n", *self._lines])
+        number, size = counted(files.kept, "file"), counted(files.kept_bytes, "byte")
+        text = "\n".join([f"Archive of {number}, {size}.\n", *self._lines])
         return Extracted(text, title=name, warnings=warnings, markdown=False)
 
-    def _why(self) -> str:
-        """The reason if there is one alone, else how often the most common were."""
-        if len(self._reasons) == 1:
-            each = "" if self._skipped == 1 else " each"
-            return f",{each} because {next(iter(self._reasons))}"
-        told = [f"{reason} ({count})" for reason, count in self._reasons.most_common(REASONS)]
-        more = "; its text says why" if len(self._reasons) > REASONS else ""
-        return ": " + ", ".join(told) + more
-
     def _admit(self, entry: zipfile.ZipInfo, path: str) -> None:
-        """Raises _Skipped if the entry in the list alone is reason enough."""
-        if len(path) > PATH_LENGTH:
-            raise _Skipped(f"its path has more than {PATH_LENGTH:,} characters")
-        if len(path.encode(errors="surrogatepass")) > PATH_BYTES:
-            raise _Skipped(f"its path has more than {PATH_BYTES:,} bytes")
-        if path in self._paths:
-            raise _Skipped("another file has the same path")
+        """Raises Skipped if the entry in the list alone is reason enough."""
+        self._files.check_path(path)
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
-            raise _Skipped("it is a link" if kind == stat.S_IFLNK else "it is not a file")
+            raise Skipped("it is a link" if kind == stat.S_IFLNK else "it is not a file")
         if entry.flag_bits & 1:
             self._locked += 1
-            raise _Skipped(_LOCKED)
-        if self._kept >= MAX_MEMBERS:
-            raise _Skipped(f"only {MAX_MEMBERS:,} files of an archive are read")
-        if not entry.file_size:
-            raise _Skipped("it is empty")
-        self._check_size(entry)
+            raise Skipped(_LOCKED)
+        size = entry.file_size
+        self._files.check_size(size)
+        if size > _SMALL and size > MAX_RATIO * entry.compress_size:
+            raise Skipped(f"it unpacks to more than {MAX_RATIO} times its size")
 
     def _take(
         self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, depth: int
     ) -> None:
         pieces = _pieces(archive, entry)
         head = _up_to(pieces, HEAD)
-        self._unpacked += len(head)
+        self._files.unpacked += len(head)
         found = detect(head[:HEAD], name=path, mime=None)
         if found is None:
-            raise _Skipped("its kind is not supported")
+            raise Skipped(UNSUPPORTED)
         data = bytearray(head)
         for piece in pieces:
             data += piece
-            self._unpacked += len(piece)
+            self._files.unpacked += len(piece)
         if len(data) != entry.file_size:
-            raise _Skipped("it is damaged")
-        is_archive = found.extractor == "zip" and not _zip.document(bytes(data))
+            raise Skipped("it is damaged")
+        self.offer(path, bytes(data), found, depth)
+
+    def offer(self, path: str, data: bytes, found: Format, depth: int) -> None:
+        """A whole file, or the files in it if it is an archive. Raises Skipped."""
+        is_archive = found.extractor == "zip" and not _zip.document(data)
         if is_archive and depth == MAX_DEPTH:
-            raise _Skipped(f"it is nested in more than {MAX_DEPTH} archives")
-        self._paths.add(path)
+            raise Skipped(f"it is nested in more than {MAX_DEPTH} archives")
+        self._files.take(path)
         if not is_archive:
-            self._keep(path, bytes(data))
-            self._kept += 1
-            self._kept_bytes += len(data)
-            self._lines.append(f"- {path} ({_counted(len(data), 'byte')})")
+            self._files.hand_over(path, data)
+            self._lines.append(f"- {path} ({counted(len(data), 'byte')})")
             return
         try:
-            self.walk(bytes(data), path + "/", depth + 1)
+            self.through(data, path + "/", depth + 1)
         except Permanent as error:
-            raise _Skipped(str(error)) from error
-
-    def _check_size(self, entry: zipfile.ZipInfo) -> None:
-        """By what it says; the library stops where that is reached."""
-        size = entry.file_size
-        if size > MEMBER_BYTES:
-            raise _Skipped(f"it has {size:,} bytes; {MEMBER_BYTES:,} are accepted")
-        if size > _SMALL and size > MAX_RATIO * entry.compress_size:
-            raise _Skipped(f"it unpacks to more than {MAX_RATIO} times its size")
-        if self._unpacked + size > UNPACKED_BYTES:
-            raise _Skipped(f"the archive unpacks to more than {UNPACKED_BYTES:,} bytes")
+            raise Skipped(str(error)) from error
 
     def _skip(self, path: str, reason: str) -> None:
-        self._skipped += 1
-        self._reasons[reason] += 1
+        self._files.skip(reason)
         self._lines.append(f"- {clean_line(path)}: not read, {reason}")
 
 
@@ -227,15 +178,15 @@ def _open(data: bytes) -> tuple[zipfile.ZipFile, Sequence[zipfile.ZipInfo]]:
 
 
 def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
-    """As it is unpacked; no more than the entry says. Raises _Skipped."""
+    """As it is unpacked; no more than the entry says. Raises Skipped."""
     try:
         with archive.open(entry) as part:
             while piece := part.read(_PIECE):
                 yield piece
     except NotImplementedError as error:
-        raise _Skipped("it is packed in a way that is not supported") from error
+        raise Skipped("it is packed in a way that is not supported") from error
     except MemoryError as error:
-        raise _Skipped("it takes too much memory to unpack") from error
+        raise Skipped("it takes too much memory to unpack") from error
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -247,7 +198,7 @@ def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]
         ValueError,
         IndexError,
     ) as error:
-        raise _Skipped("it is damaged") from error
+        raise Skipped("it is damaged") from error
 
 
 def _up_to(pieces: Iterator[bytes], size: int) -> bytes:
@@ -261,16 +212,16 @@ def _up_to(pieces: Iterator[bytes], size: int) -> bytes:
 
 
 def _path(name: str) -> str:
-    """The parts of a path as they can be shown; raises _Skipped for one that leads elsewhere."""
+    """The parts of a path as they can be shown; raises Skipped for one that leads elsewhere."""
     if "\0" in name:
-        raise _Skipped("its path has a NUL character")
+        raise Skipped("its path has a NUL character")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or _DRIVE.match(name) or ".." in parts:
-        raise _Skipped("its path leads out of the archive")
+        raise Skipped("its path leads out of the archive")
     shown = [safe_name(part) for part in parts]
     path = "/".join(part for part in shown if part)
     if None in shown or not path:
-        raise _Skipped("its path cannot be shown")
+        raise Skipped("its path cannot be shown")
     return path
 
 
@@ -323,7 +274,3 @@ def _encoding(names: bytes) -> str:
 def _is_left_by_system(name: str) -> bool:
     parts = name.split("/")
     return "__MACOSX" in parts or parts[-1] in _LEFT_BY_SYSTEMS
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

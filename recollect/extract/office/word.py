@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from recollect.errors import Permanent
 from recollect.extract import _magic, _xml, _zip
 from recollect.extract._text import decode
+from recollect.extract.archive import mail
 from recollect.extract.office import (
     _drawn,
     _equations,
@@ -20,7 +21,7 @@ from recollect.extract.office import (
     rtf,
     xlsx,
 )
-from recollect.extract.web import _page, mail
+from recollect.extract.web import _page
 from recollect.model import Blob, Extracted
 
 _MAIN = "word/document.xml"

@@ -21,5 +21,6 @@ KINDS = (
         frozenset({"application/x-rogue", ".rogue"}),
         is_light=True,
         is_archive=True,
+        unpacks=True,
     ),
 )

@@ -1,4 +1,5 @@
 """Mails: who wrote to whom, when, about what, then the message; its attachments by their names.
+`unpack` hands over those that can be read.
 
 One by one (EML, EMLX, MHTML), or those of a whole folder (mbox).
 """
@@ -7,6 +8,7 @@ import base64
 import email
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
@@ -15,7 +17,10 @@ from typing import cast
 from urllib.parse import unquote
 
 from recollect.extract._charsets import decoded
+from recollect.extract._registry import HEAD, detect
 from recollect.extract._text import TEXT_BYTES, clean_line, decode, safe_name
+from recollect.extract._unpacking import UNSUPPORTED, Keep, Skipped, Unpacking
+from recollect.extract.archive.zip import Walk
 from recollect.extract.web import _page, ical
 from recollect.model import Blob, Extracted
 
@@ -34,9 +39,23 @@ _REPORTS = frozenset({"message/delivery-status", "message/disposition-notificati
 _INVITATION = "text/calendar"
 _SHOWN_IN_PAGES = ("image/", "audio/", "video/", "application/pdf")
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
+_SIGNATURES = frozenset(
+    {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}
+)
 
 
 def extract(blob: Blob) -> Extracted:
+    return _read(blob, None)
+
+
+def unpack(blob: Blob, keep: Keep) -> Extracted:
+    """The text; `keep` gets each attachment that can be read, those of archives as well."""
+    files = Unpacking(keep)
+    read = _read(blob, files)
+    return replace(read, warnings=[*read.warnings, *files.warnings()])
+
+
+def _read(blob: Blob, files: Unpacking | None) -> Extracted:
     # RFC 5322 has ASCII lines; a message saved from a program may begin with a byte order mark.
     data = blob.data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if size := _SIZE.match(data):  # Apple Mail: settings stand behind the message
@@ -47,15 +66,14 @@ def extract(blob: Blob) -> Extracted:
     starts = [found.start() for found in _ENVELOPE.finditer(data)] if is_folder else []
     if len(starts) < 2:
         message = email.message_from_bytes(data)
-        reading = _Reading()
+        reading = _Reading(files)
         text = reading.read(message, 0)
-        return Extracted(
-            text, title=_header(message, "Subject") or None, warnings=reading.warnings()
-        )
-    return _read_folder(data, starts)
+        title = _header(message, "Subject") or None
+        return Extracted(text, title=title, warnings=reading.warnings())
+    return _read_folder(data, starts, files)
 
 
-def _read_folder(data: bytes, starts: Sequence[int]) -> Extracted:
+def _read_folder(data: bytes, starts: Sequence[int], files: Unpacking | None) -> Extracted:
     """All messages of a folder (RFC 4155), each under its subject."""
     written: list[str] = []
     warnings: dict[str, None] = {}
@@ -63,8 +81,9 @@ def _read_folder(data: bytes, starts: Sequence[int]) -> Extracted:
     for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
         body = _ESCAPED.sub(b"From ", data[start:end])
         message = email.message_from_bytes(body)
-        reading = _Reading()
-        text = f"## {_header(message, 'Subject') or 'No subject'}\n\n{reading.read(message, 0)}"
+        subject = _header(message, "Subject") or "No subject"
+        reading = _Reading(files, f"{safe_name(subject) or 'No subject'}/")
+        text = f"## {subject}\n\n{reading.read(message, 0)}"
         written.append(text)
         warnings |= dict.fromkeys(reading.warnings())
         size += len(text) + 2
@@ -76,7 +95,10 @@ def _read_folder(data: bytes, starts: Sequence[int]) -> Extracted:
 class _Reading:
     """One message and those within it."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Unpacking | None, above: str = "") -> None:
+        """`above`: the folder of its attachments, with a slash at its end."""
+        self._files = files
+        self._above = above
         self._parts = 0
         self._size = 0
         self._hidden = 0
@@ -106,6 +128,8 @@ class _Reading:
                 bodies.append(self._body(part))
             elif name := _file_name(part):
                 attachments.append(name)
+                if self._files is not None and _is_enclosed(part):
+                    self._hand_over(self._files, part, name)
         blocks += [*bodies, *invitations]
         if attachments:
             blocks.append(f"Attachments: {', '.join(attachments)}")
@@ -115,6 +139,20 @@ class _Reading:
                 break
             blocks.append(f"## Attached message\n\n{self.read(one, depth + 1)}")
         return "\n\n".join(block for block in blocks if block.strip())
+
+    def _hand_over(self, files: Unpacking, part: Message, name: str) -> None:
+        data = _data(part)
+        try:
+            files.check_size(len(data))
+            path = files.free(self._above + name.replace("/", "-"))
+            files.check_path(path)
+            found = detect(data[:HEAD], name=path, mime=None)
+            if found is None:
+                raise Skipped(UNSUPPORTED)
+            files.unpacked += len(data)
+            Walk(files).offer(path, data, found, 0)
+        except Skipped as reason:
+            files.skip(str(reason))
 
     def _contents(self, message: Message) -> Iterator[Message]:
         """Parts that hold something; of alternatives the plain text, if it says anything."""
@@ -218,6 +256,14 @@ def _is_file(part: Message) -> bool:
 
 def _is_attached(part: Message) -> bool:
     return part.get_content_disposition() == "attachment"
+
+
+def _is_enclosed(part: Message) -> bool:
+    """Whether an attachment is a file that was sent: no picture that is shown in the text, no
+    part of a page that was saved as one file, no signature."""
+    is_shown = part.get_content_maintype() == "image" and "Content-ID" in part
+    is_file = _is_attached(part) or (bool(part.get_filename()) and not is_shown)
+    return is_file and part.get_content_type() not in _SIGNATURES
 
 
 def _is_beside_text(part: Message) -> bool:
