@@ -166,7 +166,10 @@ def spread(session: psycopg.Connection[Any], shards: int) -> None:
     Rows that are there move, which takes a while; who reads or writes them waits. Raises SetupError
     where the role may not.
     """
-    if not _is_citus(session) or is_spread(session):
+    if not _is_citus(session):
+        return
+    if is_spread(session):
+        _share(session)
         return
     workers = session.execute(
         "select 1 from pg_dist_node where isactive and shouldhaveshards and groupid <> 0"
@@ -178,6 +181,7 @@ def spread(session: psycopg.Connection[Any], shards: int) -> None:
     script = (resources.files("recollect.db") / "spread.sql").read_text()
     try:
         with session.transaction():
+            _share(session)
             for statement in script.replace("{shards}", str(shards)).split("--;;"):
                 session.execute(cast("LiteralString", statement))
     except psycopg.errors.InsufficientPrivilege as error:
@@ -187,6 +191,20 @@ def spread(session: psycopg.Connection[Any], shards: int) -> None:
             f" privileges on the database {session.info.dbname} and its schema"
         ) from error
     LOG.info("the index is spread", shards=shards)
+
+
+def _share(session: psycopg.Connection[Any]) -> None:
+    """Have the workers know our functions that ask for nothing but what they are given: statements
+    call them there, and what was made before the index was spread is on the coordinator alone."""
+    session.execute(
+        "select create_distributed_function(f.oid::regprocedure) from pg_proc f"
+        " where f.provolatile = 'i'"
+        " and f.pronamespace = quote_ident(current_schema())::regnamespace"
+        " and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass"
+        "  and d.objid = f.oid and d.deptype = 'e')"
+        " and not exists (select from pg_dist_object o where o.classid = 'pg_proc'::regclass"
+        "  and o.objid = f.oid)"
+    )
 
 
 def _is_citus(session: psycopg.Connection[Any]) -> bool:

@@ -177,6 +177,36 @@ def test_a_database_that_gets_workers_later_is_spread_at_the_next_start(
     assert sum(place.shards().values()) == SHARDS
 
 
+PURE: LiteralString = (
+    "select proname::text from pg_proc where provolatile = 'i' and"
+    " pronamespace = 'public'::regnamespace and not exists (select from pg_depend"
+    "  where objid = pg_proc.oid and deptype = 'e') order by 1"
+)
+"""Functions of ours that ask for nothing but what they are given."""
+
+
+def test_workers_know_the_functions_that_statements_have_them_call(place: Place):
+    ours = place.cluster.coordinator.ask(place.name, PURE)
+
+    assert ("fold_case",) in ours
+    assert [node.ask(place.name, PURE) for node in place.cluster.workers] == [ours, ours]
+
+
+def test_an_index_that_was_spread_without_a_function_gets_it_at_the_next_start(place: Place):
+    with psycopg.connect(place.url, autocommit=True) as session:
+        row = session.execute("select pg_get_functiondef('fold_case'::regproc)").fetchone()
+        assert row is not None
+        session.execute("drop function fold_case(text)")
+        session.execute("set citus.enable_ddl_propagation = off")
+        session.execute(row[0])
+    worker = place.cluster.workers[0]
+    assert ("fold_case",) not in worker.ask(place.name, PURE)
+
+    migrate(place.url, index_shards=SHARDS)
+
+    assert ("fold_case",) in worker.ask(place.name, PURE)
+
+
 def test_an_index_that_is_spread_takes_the_migrations_of_a_newer_version(place: Place):
     """Those since it could be spread that write functions; what `spread.sql` made stays."""
     with psycopg.connect(place.app.db.url) as session:
