@@ -391,13 +391,23 @@ def test_a_shot_of_a_screen_in_a_pdf_is_read(read):
     assert f"{TEXT} 0. {OTHER}" in words(read(pictures.pdf(shot), "a.pdf").text)
 
 
-def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read):
+@pytest.mark.parametrize("stamp", ["page 1", "Case 19-01234 Document 12 Filed 05/06/20"])
+def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read, stamp):
     # The scan covers the page, as those of scanners do.
     scan = Image.new("RGB", (500, 700), "white")
     scan.paste(page(*[TEXT] * 5))
-    extracted = read(pictures.pdf(scan, stamp="page 1"), "a.pdf")
+    extracted = read(pictures.pdf(scan, stamp=stamp), "a.pdf")
 
     assert words(extracted.text).count(TEXT) == 5
+    assert words(extracted.text).count(stamp) == 1
+
+
+def test_a_stamp_that_cannot_be_read_on_a_scan_is_kept(read):
+    scan = Image.new("RGB", (500, 700), "white")
+    scan.paste(page(TEXT))
+    extracted = read(pictures.pdf(scan, layer="Ledger 1923"), "a.pdf")
+
+    assert words(extracted.text) == f"{TEXT} Ledger 1923"
 
 
 def test_a_field_does_not_pass_for_the_text_of_a_scan(read):
