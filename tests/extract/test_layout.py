@@ -65,6 +65,12 @@ def test_columns_are_read_one_after_the_other():
     )
 
 
+def test_columns_may_be_a_letter_apart():
+    left, right = lines(*"abcd"), lines(*"efgh", left=500 + HEIGHT)
+
+    assert arrange([*left, *right]) == "a b c d\n\ne f g h"
+
+
 def test_three_columns_too():
     columns = [lines(*texts, left=at * 540) for at, texts in enumerate(("abcd", "efgh", "ijkl"))]
 
