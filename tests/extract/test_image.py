@@ -92,6 +92,16 @@ def test_columns_are_read_one_after_the_other(read):
     assert words(read(pictures.encoded(columns)).text) == f"{left} {right}"
 
 
+@pytest.mark.parametrize("turn", [90, 270])
+def test_a_label_along_the_side_is_read(read, turn):
+    image = page(*[TEXT] * 8)
+    image.paste(page(OTHER, width=500).crop((0, 40, 500, 90)).rotate(turn, expand=True), (0, 20))
+    text = words(read(pictures.encoded(image), "a.png").text)
+
+    assert text.count(TEXT) == 8
+    assert OTHER in text
+
+
 def test_a_long_strip_is_read_from_top_to_bottom(read):
     numbers = [f"entry {number} of the long list" for number in range(1, 41)]
     strip = pictures.page(*numbers, size=20, width=420)
