@@ -51,6 +51,14 @@ def test_an_indented_line_stands_by_itself():
     )
 
 
+def test_lines_of_code_stay_lines():
+    outer = lines("def pick(tree):")
+    inner = lines("for apple in tree:", left=40, top=STEP, width=460)
+    deeper = lines("yield apple", left=80, top=2 * STEP, width=300)
+
+    assert arrange([*outer, *inner, *deeper]) == "def pick(tree):\nfor apple in tree:\nyield apple"
+
+
 def test_letters_without_ascenders_begin_no_paragraph():
     low = TextLine("ace one", 0, STEP + 5, 500, STEP + 17)
 

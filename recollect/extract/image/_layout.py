@@ -166,7 +166,7 @@ def _paragraphs(rows: Sequence[_Row]) -> Iterator[str]:
     for before, row in pairwise(rows):
         height = min(before.height, row.height)
         fills = before.right > right - max(4 * height, (right - left) * 0.12)
-        is_indented = row.left > left + 1.2 * height and before.left < left + 0.6 * height
+        is_indented = row.left > before.left + 1.2 * height
         if (
             row.middle - before.middle > _PARAGRAPH_STEP * usual
             or max(before.height, row.height) > _OTHER_SIZE * height
