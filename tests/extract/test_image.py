@@ -169,10 +169,10 @@ def test_a_camera_says_how_it_was_held(read):
     assert words(read(pictures.encoded(mirrored, "JPEG", exif=exif), "a.jpg").text) == TEXT
 
 
-@pytest.mark.parametrize("ink", [(0, 0, 0), (255, 255, 255)])
-def test_what_is_transparent_gets_a_ground_on_which_it_is_read(read, ink):
-    writing = page(TEXT).convert("L").point(lambda value: 255 - value)
-    picture = Image.new("RGBA", writing.size, (*ink, 0))
+@pytest.mark.parametrize(("ink", "alpha"), [(0, 255), (255, 255), (255, 110)])
+def test_what_is_transparent_gets_a_ground_on_which_it_is_read(read, ink, alpha):
+    writing = page(TEXT).convert("L").point(lambda value: (255 - value) * alpha // 255)
+    picture = Image.new("RGBA", writing.size, (ink, ink, ink, 0))
     picture.putalpha(writing)
 
     assert words(read(pictures.encoded(picture)).text) == TEXT
