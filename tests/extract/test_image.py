@@ -92,6 +92,16 @@ def test_columns_are_read_one_after_the_other(read):
     assert words(read(pictures.encoded(columns)).text) == f"{left} {right}"
 
 
+@pytest.mark.parametrize("turn", [90, 270])
+def test_a_label_along_the_side_is_read(read, turn):
+    image = page(*[TEXT] * 8)
+    image.paste(page(OTHER, width=500).crop((0, 40, 500, 90)).rotate(turn, expand=True), (0, 20))
+    text = words(read(pictures.encoded(image), "a.png").text)
+
+    assert text.count(TEXT) == 8
+    assert OTHER in text
+
+
 def test_a_long_strip_is_read_from_top_to_bottom(read):
     numbers = [f"entry {number} of the long list" for number in range(1, 41)]
     strip = pictures.page(*numbers, size=20, width=420)
@@ -159,10 +169,10 @@ def test_a_camera_says_how_it_was_held(read):
     assert words(read(pictures.encoded(mirrored, "JPEG", exif=exif), "a.jpg").text) == TEXT
 
 
-@pytest.mark.parametrize("ink", [(0, 0, 0), (255, 255, 255)])
-def test_what_is_transparent_gets_a_ground_on_which_it_is_read(read, ink):
-    writing = page(TEXT).convert("L").point(lambda value: 255 - value)
-    picture = Image.new("RGBA", writing.size, (*ink, 0))
+@pytest.mark.parametrize(("ink", "alpha"), [(0, 255), (255, 255), (255, 110)])
+def test_what_is_transparent_gets_a_ground_on_which_it_is_read(read, ink, alpha):
+    writing = page(TEXT).convert("L").point(lambda value: (255 - value) * alpha // 255)
+    picture = Image.new("RGBA", writing.size, (ink, ink, ink, 0))
     picture.putalpha(writing)
 
     assert words(read(pictures.encoded(picture)).text) == TEXT
@@ -391,13 +401,23 @@ def test_a_shot_of_a_screen_in_a_pdf_is_read(read):
     assert f"{TEXT} 0. {OTHER}" in words(read(pictures.pdf(shot), "a.pdf").text)
 
 
-def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read):
+@pytest.mark.parametrize("stamp", ["page 1", "Case 19-01234 Document 12 Filed 05/06/20"])
+def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read, stamp):
     # The scan covers the page, as those of scanners do.
     scan = Image.new("RGB", (500, 700), "white")
     scan.paste(page(*[TEXT] * 5))
-    extracted = read(pictures.pdf(scan, stamp="page 1"), "a.pdf")
+    extracted = read(pictures.pdf(scan, stamp=stamp), "a.pdf")
 
     assert words(extracted.text).count(TEXT) == 5
+    assert words(extracted.text).count(stamp) == 1
+
+
+def test_a_stamp_that_cannot_be_read_on_a_scan_is_kept(read):
+    scan = Image.new("RGB", (500, 700), "white")
+    scan.paste(page(TEXT))
+    extracted = read(pictures.pdf(scan, layer="Ledger 1923"), "a.pdf")
+
+    assert words(extracted.text) == f"{TEXT} Ledger 1923"
 
 
 def test_a_field_does_not_pass_for_the_text_of_a_scan(read):

@@ -51,6 +51,14 @@ def test_an_indented_line_stands_by_itself():
     )
 
 
+def test_lines_of_code_stay_lines():
+    outer = lines("def pick(tree):")
+    inner = lines("for apple in tree:", left=40, top=STEP, width=460)
+    deeper = lines("yield apple", left=80, top=2 * STEP, width=300)
+
+    assert arrange([*outer, *inner, *deeper]) == "def pick(tree):\nfor apple in tree:\nyield apple"
+
+
 def test_letters_without_ascenders_begin_no_paragraph():
     low = TextLine("ace one", 0, STEP + 5, 500, STEP + 17)
 
@@ -63,6 +71,12 @@ def test_columns_are_read_one_after_the_other():
     assert arrange([line for pair in zip(left, right, strict=True) for line in pair]) == (
         "a b c d\n\ne f g h"
     )
+
+
+def test_columns_may_be_a_letter_apart():
+    left, right = lines(*"abcd"), lines(*"efgh", left=500 + HEIGHT)
+
+    assert arrange([*left, *right]) == "a b c d\n\ne f g h"
 
 
 def test_three_columns_too():

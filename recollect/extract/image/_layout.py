@@ -114,8 +114,6 @@ def _gutter(lines: Sequence[TextLine]) -> float | None:
         list(group) for free, group in groupby(inner, key=lambda at: covered[at] <= fewest) if free
     ]
     gap = max(gaps, key=len)
-    if len(gap) * step < _GUTTER * height:
-        return None
     gutter = left + (gap[0] + gap[-1] + 1) / 2 * step
     sides = (
         [line for line in lines if line.right <= gutter],
@@ -124,6 +122,11 @@ def _gutter(lines: Sequence[TextLine]) -> float | None:
     for side in sides:
         if len(side) < _FEW or median(line.width for line in side) < _COLUMN_WIDTH * height:
             return None
+    # Not by the grid, which makes it narrower by up to two steps.
+    if min(line.left for line in sides[1]) - max(line.right for line in sides[0]) < (
+        _GUTTER * height
+    ):
+        return None
     return gutter
 
 
@@ -163,7 +166,7 @@ def _paragraphs(rows: Sequence[_Row]) -> Iterator[str]:
     for before, row in pairwise(rows):
         height = min(before.height, row.height)
         fills = before.right > right - max(4 * height, (right - left) * 0.12)
-        is_indented = row.left > left + 1.2 * height and before.left < left + 0.6 * height
+        is_indented = row.left > before.left + 1.2 * height
         if (
             row.middle - before.middle > _PARAGRAPH_STEP * usual
             or max(before.height, row.height) > _OTHER_SIZE * height

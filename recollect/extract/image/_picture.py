@@ -174,7 +174,8 @@ def _opaque(image: Image.Image) -> Image.Image:
         return image.convert("RGB")
     image = image.convert("RGBA")
     alpha = image.getchannel("A")
-    drawn = alpha.point([0] * 128 + [255] * 128)
+    faint = int(_extrema(alpha)[1]) // 2
+    drawn = alpha.point([0] * (faint + 1) + [255] * (255 - faint))
     histogram = image.convert("L").histogram(drawn)
     count = sum(histogram)
     mean = sum(value * times for value, times in enumerate(histogram)) / count if count else 0

@@ -185,6 +185,11 @@ def _read_piece(pixels: Pixels, tile: int | None) -> tuple[int, str]:
         # Lines are found better on a page that stands upright.
         found = _find(np.ascontiguousarray(np.rot90(pixels, turns)), tile)
     texts = _recognize([line.crop for line in found])
+    # rapidocr turns steep lines as those that run down; the label of an axis runs up.
+    steep = [at for at, line in enumerate(found) if line.is_steep]
+    flipped = _recognize([found[at].crop[::-1, ::-1] for at in steep])
+    for at, text in zip(steep, flipped, strict=True):
+        texts[at] = max(texts[at], text, key=lambda read: len(read[0]) * read[1])
     tilt = _tilt([line.corners for line in found])
     return turns, arrange(
         [

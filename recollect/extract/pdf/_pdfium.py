@@ -27,9 +27,11 @@ _MAX_DEPTH = 4
 _TINY = 1.5
 """Points. Print of this height nobody reads."""
 _WHITE = 250
-FEW_LETTERS = 20
-COVERED = 0.5
-"""A page with fewer letters and more of it under pictures is a scan with a stamp or a number."""
+_FEW_LETTERS = 20
+_COVERED = 0.5
+_EDGE = 0.1
+"""A page with more of it under pictures is a scan with a stamp or a number, if it has fewer letters
+or all of them in so much of its height and width, as "Scanned with …" and numbers of files are."""
 _PART = 0.02
 """of a page that a picture covers at least, unless it is a decoration"""
 _MOST_PIXELS = 7_000
@@ -100,6 +102,12 @@ class Drawn:
     hidden: Mapping[str, int] = field(default_factory=dict[str, int])
     text: str = ""
     """as it comes, if it was asked for"""
+    at_edges: bool = False
+    """whether all its text is"""
+
+    def is_scan(self, letters: int) -> bool:
+        """Whether it is a picture, but for the letters of a stamp or a number."""
+        return self.pictures > _COVERED and (letters < _FEW_LETTERS or self.at_edges)
 
 
 @contextmanager
@@ -167,7 +175,7 @@ def _is_scan(page: Any) -> bool:
     content = page.get_textpage()
     letters = content.count_chars()
     content.close()
-    return letters < FEW_LETTERS and _look(page).pictures > COVERED
+    return _look(page).is_scan(letters)
 
 
 def read_plainly(data: bytes) -> list[tuple[str, Drawn]]:
@@ -250,12 +258,17 @@ def _resolution(page: Any) -> float:
 def _look(page: Any) -> Drawn:
     if (bounds := _bounds(page)) is None:
         return Drawn()
+    across, down = _EDGE * (bounds.right - bounds.left), _EDGE * (bounds.top - bounds.bottom)
+    left, bottom, right, top = bounds
+    inner = Box(left + across, bottom + down, right - across, top - down)
     paths = 0
+    amid: set[bool] = set()
     pictures: list[Box] = []
     grounds: list[Box] = []
     unseen: list[tuple[str, Any, Box]] = []
     for kind, raw, box, outer in islice(_objects(page), _MAX_OBJECTS):
         if kind == pdfium.FPDF_PAGEOBJ_TEXT:
+            amid.add(inner.holds_middle_of(box))
             if how := _how_hidden(raw, box, outer, bounds, grounds):
                 unseen.append((how, raw, box))
         elif kind == pdfium.FPDF_PAGEOBJ_PATH:
@@ -277,6 +290,7 @@ def _look(page: Any) -> Drawn:
         pictures=min(1.0, covered / bounds.area) if bounds.area else 0.0,
         paths=paths,
         hidden=_count(page, hidden) if hidden else {},
+        at_edges=amid == {False},
     )
 
 

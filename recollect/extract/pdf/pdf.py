@@ -30,6 +30,7 @@ _MANY_PATHS = 50
 """An empty page that draws so much may have letters as outlines."""
 _GARBAGE = 0.2
 """Part of the characters that says nothing, from which on a text layer is not worth having."""
+_WORD = re.compile(r"\w+")
 _CODE = re.compile(r"\(cid:\d+\)")
 _BULLET = re.compile(r"\s*\x7f\s*")
 _ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
@@ -59,7 +60,7 @@ class _Page:
             return True
         if letters == 0:
             return self.drawn.pictures > _SOME_PICTURE or self.drawn.paths >= _MANY_PATHS
-        return letters < _pdfium.FEW_LETTERS and self.drawn.pictures > _pdfium.COVERED
+        return self.drawn.is_scan(letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,17 @@ def extract_heavy(blob: Blob) -> Extracted:
             else:
                 image = _pdfium.render(document, page.number - 1, LONG_SIDE)
                 seen = _ocr.read(image)
-                # A number or stamp that the file has as text is on the picture as well.
-                pages.append(replace(page, text=seen or page.usable))
+                pages.append(replace(page, text=_with_stamp(seen, page.usable)))
     unread = _named(left_out, "left unread", "left unread")
     warnings = [f"{unread}: reading pictures took too long."] if left_out else []
     return _put_together(replace(read, pages=pages), *warnings)
+
+
+def _with_stamp(seen: str, stamp: str) -> str:
+    """A number or stamp that the file has as text is on the picture as well, if it can be read."""
+    if set(_WORD.findall(stamp.lower())) <= set(_WORD.findall(seen.lower())):
+        return seen
+    return f"{seen}\n\n{stamp}" if seen else stamp
 
 
 def _read(data: bytes) -> _Read:
