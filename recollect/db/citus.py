@@ -31,6 +31,8 @@ first, in one order, keeps them out of circles. To other servers these are words
 MADE = ("facets", "index_measured")
 """Tables that are made when the index is spread."""
 DISTRIBUTED = ("facets", "entries", "chunks")
+SHARED = ("counted_under", "fold_case", "written_tags")
+"""Functions that the workers know, too."""
 _LOCK = "hashtextextended('recollect.index', 0)"
 """as `hold_index` takes it"""
 _SPREAD = "select 1 from pg_dist_partition where logicalrelid = to_regclass('entries')"
@@ -198,12 +200,11 @@ def _share(session: psycopg.Connection[Any]) -> None:
     call them there, and what was made before the index was spread is on the coordinator alone."""
     session.execute(
         "select create_distributed_function(f.oid::regprocedure) from pg_proc f"
-        " where f.provolatile = 'i'"
+        " where f.proname = any(%s) and f.provolatile = 'i'"
         " and f.pronamespace = quote_ident(current_schema())::regnamespace"
-        " and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass"
-        "  and d.objid = f.oid and d.deptype = 'e')"
         " and not exists (select from pg_dist_object o where o.classid = 'pg_proc'::regclass"
-        "  and o.objid = f.oid)"
+        "  and o.objid = f.oid)",
+        (list(SHARED),),
     )
 
 

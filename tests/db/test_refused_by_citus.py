@@ -1,11 +1,14 @@
 """What tests of the day refuse in the statements that they send; `test_citus` asks Citus."""
 
+import re
 from typing import LiteralString, cast
 
 import pytest
 
 from recollect.db import Database
+from recollect.db.citus import SHARED
 from tests.fakes.spread import refused
+from tests.schema import KEPT
 
 WALK = "select document_id from chunks union select r.memory_id from t, memory_relations r"
 LOOK = "select {} from documents d where {}"
@@ -50,3 +53,15 @@ def test_what_citus_refuses_fails_the_test_that_sends_it(db: Database, statement
 @pytest.mark.parametrize("statement", TAKEN)
 def test_what_citus_takes_does_not(statement: str):
     assert refused(statement) is None
+
+
+def test_functions_that_statements_may_have_workers_call_are_shared():
+    """Those that ask for nothing but what they are given; of others the rows are elsewhere."""
+    made = re.findall(
+        r"^CREATE FUNCTION public\.(\w+)\(.*\n +LANGUAGE \w+ IMMUTABLE\b",
+        KEPT.read_text(),
+        re.MULTILINE,
+    )
+
+    assert "fold_case" in made
+    assert set(made) == set(SHARED)
