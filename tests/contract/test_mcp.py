@@ -5,9 +5,10 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -111,6 +112,21 @@ def talk(assistant: Assistant, said: Callable[[Client], Awaitable[T]]) -> T:
             return await said(client)
 
     return anyio.run(run)
+
+
+@contextmanager
+def worked(app: App) -> Generator[None]:
+    """Meanwhile what is added becomes searchable, so that no `add` waits in vain."""
+    over = threading.Event()
+    worker = threading.Thread(
+        target=lambda: [drain(app) for _ in iter(lambda: over.wait(0.05), True)]
+    )
+    worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.join()
 
 
 def key_of(
@@ -275,7 +291,8 @@ def test_what_a_model_leaves_out_may_be_null_or_empty(
                 answers[tool.name] = await call(assistant, tool.name, **full)
         return answers
 
-    answers = talk(partial(over_http, live_url, key), use)
+    with worked(app):
+        answers = talk(partial(over_http, live_url, key), use)
 
     assert [hit["metadata"] for hit in answers["search"]["results"]] == [None]
     assert answers["list"]["total"] == 2
@@ -563,7 +580,7 @@ def test_errors_say_what_to_do(live_url: str, key: str) -> None:
     assert "as_of: a date" in said["moment"]
 
 
-def test_null_is_as_good_as_absent(live_url: str, key: str) -> None:
+def test_null_is_as_good_as_absent(live_url: str, app: App, key: str) -> None:
     """Frameworks that hold arguments in objects send it for all that a model left out."""
 
     async def visit(assistant: Client) -> str:
@@ -576,7 +593,8 @@ def test_null_is_as_good_as_absent(live_url: str, key: str) -> None:
                 await call(assistant, tool.name, **dict.fromkeys(needed, "a heron"), **nulls)
         return await trouble(assistant, "search", query=None, limit=None, colour=None)
 
-    said = talk(partial(over_http, live_url, key), visit)
+    with worked(app):
+        said = talk(partial(over_http, live_url, key), visit)
 
     assert "query: " in said
     assert "colour: unknown field" in said
