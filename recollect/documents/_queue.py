@@ -1,5 +1,6 @@
 """The queue: who works on which document, and when it is due again."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -61,7 +62,8 @@ returning """
   exists (select from watchers where expires_at > now()) as watched"""
 )
 # Walks from the turn on, in circles: organisations that have something due, then each one's tags.
-# Each step is one look into documents_turns; what waits behind the first is not read.
+# Each step is one look into documents_turns; what waits behind the first is not read. Tags that are
+# busy are passed over, and of the others those of an organisation that has none come first.
 _CLAIM = (
     """
 with recursive orgs as (
@@ -76,7 +78,7 @@ with recursive orgs as (
       where not o.around and d.due_at <= now() and d.attempts < %(max)s
       order by d.org_id limit 1)
     limit 1
-  ) next where o.n < %(limit)s and not (next.around and next.org_id > %(org)s)
+  ) next where o.n < %(steps)s and not (next.around and next.org_id > %(org)s)
 ), lanes as (
   select o.org_id, o.n, walk.tag, walk.k from orgs o cross join lateral (
     with recursive tags as (
@@ -91,10 +93,11 @@ with recursive orgs as (
           where not t.around and d.org_id = o.org_id and d.due_at <= now()
             and d.attempts < %(max)s order by d.container_tags[1] limit 1)
         limit 1
-      ) next where t.k < %(limit)s
+      ) next where t.k < %(steps)s
         and not (next.around and next.tag > coalesce(%(tags)s::jsonb ->> o.org_id, ''))
     ) select tag, k from tags where k > 0
-  ) walk where o.n > 0 order by walk.k, o.n limit %(limit)s
+  ) walk where o.n > 0 and not coalesce(%(busy)s::jsonb -> o.org_id ? walk.tag, false)
+  order by %(busy)s::jsonb ? o.org_id, walk.k, o.n limit %(limit)s
 ), due as materialized (
   select one.id, one.extractor, lanes.n, lanes.k, lanes.tag from lanes cross join lateral (
     select d.id, d.extractor from documents d
@@ -109,51 +112,39 @@ with recursive orgs as (
 
 
 def claim(
-    tx: Tx, *, lease: timedelta, limit: int, max_attempts: int, turn: DocumentTurn | None = None
+    tx: Tx,
+    *,
+    lease: timedelta,
+    limit: int,
+    max_attempts: int,
+    turn: DocumentTurn | None = None,
+    busy: Collection[tuple[str, str]] = (),
 ) -> list[Claim]:
     """Take up to `limit` documents that are due, of as many organisations and tags as have some.
 
     They take turns, from `turn` on, which is passed on; of each tag the longest waiting come first.
     So whoever adds one document waits for one of everybody else's, not for all. Fewer than `limit`
-    are no sign that nothing is left.
+    are no sign that nothing is left. None is taken of the organisations and tags that are `busy`.
     """
     turn = turn or DocumentTurn()
+    tags: defaultdict[str, list[str]] = defaultdict(list)
+    for org, tag in busy:
+        tags[org].append(tag)
     rows = tx.execute(
         _CLAIM,
         {
             "lease": lease,
             "limit": limit,
+            "steps": limit + len(busy),
             "max": max_attempts,
             "org": turn.org,
             "tags": Jsonb(turn.tags),
+            "busy": Jsonb(tags),
         },
     ).fetchall()
     for row in sorted(rows, key=lambda row: (row["n"], row["k"])):
         turn.pass_on(row["org_id"], row["tag"])
     return [_claimed(row) for row in rows]
-
-
-# The first that has something due of those that are not busy; and the one before it that has.
-_OTHER = """
-with recursive walk as (
-  select ''::text as before, ''::text as org_id
-  union all
-  select w.org_id, next.org_id from walk w cross join lateral (
-    select d.org_id from documents d where d.org_id > w.org_id and d.due_at <= now()
-      and d.attempts < %(max)s order by d.org_id limit 1
-  ) next where w.org_id = any(%(busy)s)
-) select before from walk where org_id <> all(%(busy)s)"""
-
-
-def claim_of_others(
-    tx: Tx, busy: Collection[str], *, lease: timedelta, max_attempts: int, turn: DocumentTurn
-) -> list[Claim]:
-    """Take a document that is due from an organisation that is not `busy`; its tags take turns."""
-    row = tx.execute(_OTHER, {"busy": ["", *busy], "max": max_attempts}).fetchone()
-    if row is None:
-        return []
-    own = DocumentTurn(row["before"], turn.tags)
-    return claim(tx, lease=lease, limit=1, max_attempts=max_attempts, turn=own)
 
 
 # Of the next in a lane those that one call of the model and one transaction can take together.

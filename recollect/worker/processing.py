@@ -29,7 +29,7 @@ from recollect.index import missing_vectors
 from recollect.ingest import notes
 from recollect.ingest.pipeline import process, trace_id
 from recollect.loop import enduring, settled, tell_bug
-from recollect.model import Changed, Claim, Failure, OrgId
+from recollect.model import Changed, Claim, Failure
 from recollect.ops import canary
 from recollect.ops.files import delete_doomed, delete_strays
 from recollect.telemetry import metrics, tracing
@@ -55,7 +55,7 @@ PACE = timedelta(milliseconds=250)
 GATHER = timedelta(milliseconds=50)
 """How long a free place waits for others while some are taken: one claim serves all of them."""
 LONG = timedelta(seconds=10)
-"""Where each place is taken for so long, one more opens for an organisation that has none …"""
+"""Where each place is taken for so long, one more opens for a tag that has none …"""
 MOST_MORE = 8
 """… and so many in all, no more than there are places."""
 SECOND_LOOK = timedelta(hours=1)
@@ -65,6 +65,9 @@ be refused then, not lost (`documents.disown_blobs`); this spares its sender the
 STEP = timedelta(seconds=2)
 """By how much the database's clock and ours of the time that passes must differ, between two looks
 at both, for a step of the former; slewing it is no matter."""
+
+Lane = tuple[str, str]
+"""an organisation, and the first container tag of documents"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +127,26 @@ class Worker(ClaimLoop[Claim]):
     def claim(self) -> list[Claim]:
         self._gather()
         free = self._free()
-        busy = self._busy_for_long() if free <= 0 else set[OrgId]()
+        busy = self._busy_for_long() if free <= 0 else set[Lane]()
         if self._paused.is_set() or (free <= 0 and not busy):
             return []
-        others = partial(documents.claim_of_others, busy=busy)
-        take = others if busy else partial(documents.claim, limit=free)
         with self._app.db.begin() as tx:
             look = self._mind_the_clock(tx)
-            most = self._app.config.max_attempts
-            claims = take(tx, lease=self._app.lease, max_attempts=most, turn=self._turn)
+            claims = documents.claim(
+                tx,
+                lease=self._app.lease,
+                limit=max(free, 1),
+                max_attempts=self._app.config.max_attempts,
+                turn=self._turn,
+                busy=busy,
+            )
             claims += self._notes_beside(tx, claims)
         self._last_look = look
         return claims
 
     def _notes_beside(self, tx: Tx, claims: Sequence[Claim]) -> list[Claim]:
         """Further notes, which share the places of those that are claimed."""
-        lanes = {(one.document.org_id, one.document.container_tags[0]): one for one in claims}
+        lanes = {_lane(one): one for one in claims}
         return [
             note
             for lane in lanes.values()
@@ -207,16 +214,16 @@ class Worker(ClaimLoop[Claim]):
     def _free(self) -> int:
         return self._app.config.workers - len(self._held) + self._beside
 
-    def _busy_for_long(self) -> set[OrgId]:
-        """The organisations whose documents have taken all places for long, if one more place may
-        open for others; else none."""
+    def _busy_for_long(self) -> set[Lane]:
+        """Whose documents have taken all places for long, if one more place may open for others;
+        else none."""
         places, then = self._app.config.workers, time.monotonic() - LONG.total_seconds()
         with self._held_lock:
             held = list(self._held.values())
         long = sum(since <= then for _, since in held)
         if long < places or -self._free() >= min(MOST_MORE, places):
             return set()
-        return {claim.document.org_id for claim, _ in held}
+        return {_lane(claim) for claim, _ in held}
 
     def _mind_the_clock(self, tx: Tx) -> "ClockReading":
         """Before anything is judged by the database's clock: see whether that was set.
@@ -349,6 +356,10 @@ class Worker(ClaimLoop[Claim]):
         self._stop.wait(pause.total_seconds())
         self._paused.clear()
         LOG.info("queue resumed")
+
+
+def _lane(claim: Claim) -> Lane:
+    return claim.document.org_id, claim.document.container_tags[0]
 
 
 def sweep(app: App) -> bool:

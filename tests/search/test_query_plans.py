@@ -206,27 +206,19 @@ def one(found: list[Explained], words: str) -> Explained:
 # --- the queue ---------------------------------------------------------------------------------
 
 
-def test_a_claim_walks_the_turns(explain: Explain) -> None:
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_claim_walks_the_turns(explain: Explain, tenant: Tenant, busy: bool) -> None:
+    passed_over = [(tenant.id, "many")] if busy else []
+
     def claim(tx: Tx) -> None:
-        claims = documents.claim(tx, lease=timedelta(seconds=60), limit=4, max_attempts=5)
+        lease = timedelta(seconds=60)
+        claims = documents.claim(tx, lease=lease, limit=4, max_attempts=5, busy=passed_over)
         assert len(claims) == 4
+        assert not busy or {one.document.org_id for one in claims} != {tenant.id}
 
     found = one(explain(claim), "update documents")
 
     assert found.indexes == {"documents_turns", "documents_pkey", MEMBERS}
-    assert not found.scans("documents")
-
-
-def test_who_has_nothing_in_work_is_found_by_one_look_for_each_who_has(
-    explain: Explain, tenant: Tenant
-) -> None:
-    def claim(tx: Tx) -> None:
-        turn, lease = documents.DocumentTurn(), timedelta(seconds=60)
-        documents.claim_of_others(tx, [tenant.id], lease=lease, max_attempts=5, turn=turn)
-
-    found = one(explain(claim), "select before from walk")
-
-    assert found.indexes == {"documents_turns"}
     assert not found.scans("documents")
 
 

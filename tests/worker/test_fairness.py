@@ -1,7 +1,7 @@
 """Whose document is worked next: organisations take turns, and the tags of each do."""
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from datetime import timedelta
 
 import pytest
@@ -37,11 +37,15 @@ def add(app: App) -> Add:
     return add
 
 
-def claim(app: App, limit: int, turn: DocumentTurn | None = None) -> list[Claim]:
+def claim(
+    app: App,
+    limit: int,
+    turn: DocumentTurn | None = None,
+    busy: Collection[tuple[str, str]] = (),
+) -> list[Claim]:
+    lease = timedelta(minutes=1)
     with app.db.begin() as tx:
-        return documents.claim(
-            tx, lease=timedelta(minutes=1), limit=limit, max_attempts=5, turn=turn
-        )
+        return documents.claim(tx, lease=lease, limit=limit, max_attempts=5, turn=turn, busy=busy)
 
 
 def owners(claims: list[Claim]) -> Counter[OrgId]:
@@ -62,21 +66,26 @@ def test_one_document_waits_for_one_of_the_others_only(
 def test_who_has_nothing_in_work_is_found_among_those_who_have(
     app: App, tenant: Tenant, neighbour: Tenant, add: Add
 ) -> None:
-    def others(*busy: str) -> Counter[OrgId]:
-        with app.db.begin() as tx:
-            return owners(
-                documents.claim_of_others(
-                    tx, busy, lease=timedelta(minutes=1), max_attempts=5, turn=DocumentTurn()
-                )
-            )
+    turn = DocumentTurn()
+
+    def other(*busy: tuple[Tenant, str]) -> tuple[OrgId, str] | None:
+        claims = claim(app, 1, turn, busy=[(owner.id, tag) for owner, tag in busy])
+        assert len(claims) <= 1
+        return next(((c.document.org_id, c.document.container_tags[0]) for c in claims), None)
 
     add(tenant, 20)
     add(neighbour, 2)
-    assert others(tenant.id) == {neighbour.id: 1}
-    assert others(neighbour.id) == {tenant.id: 1}
-    assert others(tenant.id, neighbour.id) == {}
-    assert others(tenant.id) == {neighbour.id: 1}
-    assert others(tenant.id) == {}
+    assert other((tenant, "notes")) == (neighbour.id, "notes")
+    assert other((neighbour, "notes")) == (tenant.id, "notes")
+    assert other((tenant, "notes"), (neighbour, "notes")) is None
+    add(tenant, 2, "letters")
+    add(tenant, 2, "bills")
+    assert other((tenant, "notes")) == (neighbour.id, "notes"), "who has none comes first"
+    assert other((tenant, "notes"), (neighbour, "notes")) == (tenant.id, "bills")
+    assert other((tenant, "notes"), (neighbour, "notes")) == (tenant.id, "letters")
+    assert other((tenant, "notes"), (tenant, "bills")) == (tenant.id, "letters")
+    assert other((tenant, "notes"), (tenant, "letters")) == (tenant.id, "bills")
+    assert other((tenant, "notes")) is None
 
 
 def test_a_claim_of_several_is_shared(

@@ -642,8 +642,9 @@ class Endless(WordEmbedder):
 
 
 @pytest.mark.usefixtures("apart")
-def test_the_long_documents_of_one_organisation_do_not_keep_others_waiting(
-    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("of", ["another organisation", "another tag"])
+def test_long_documents_do_not_keep_others_waiting(
+    own: App, tenant: Tenant, of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processing, "LONG", timedelta())
     monkeypatch.setattr(processing, "TICK", timedelta(seconds=0.1))
@@ -653,10 +654,9 @@ def test_the_long_documents_of_one_organisation_do_not_keep_others_waiting(
     with fresh_org(own.db) as another, running(replace(own, embedder=embedder)):
         try:
             eventually(lambda: states(own, tenant)[Status.PROCESSING] == 2)
-            theirs = Tenant(another.id)
-            for n in range(3):
-                add(own, theirs, f"short {n}")
-            eventually(all_done(own, theirs))
+            waiting = tenant if of == "another tag" else Tenant(another.id)
+            short = [add(own, waiting, f"short {n}", tag="letters") for n in range(3)]
+            eventually(lambda: all(row(own, id)["status"] == "done" for id in short))
             assert states(own, tenant)[Status.PROCESSING] == 2
         finally:
             embedder.end.set()
