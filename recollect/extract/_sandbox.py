@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from typing import IO, Self
 
 import msgspec
 
-from recollect.errors import Permanent, Unavailable
+from recollect.errors import Permanent, Transient, Unavailable
 from recollect.extract._answers import Intake, Limits, extracted, longest_answer, validate
 from recollect.extract._children import Children, end, stopped
 from recollect.extract._registry import HEAD, Format, detect, nearest
@@ -50,6 +51,7 @@ SMALL = 4_000_000
 """Bytes of a file after which its child may read another: larger ones leave much memory in use."""
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "bad_alloc", "out of memory")
 _TOO_MUCH = "it needs more memory than is allowed"
+_MEMORY_WAIT = timedelta(minutes=1)
 
 
 class Sandbox:
@@ -117,7 +119,8 @@ class Sandbox:
         Raises Permanent with a code: `unsupported_kind`, `too_large`, `encrypted_file`,
         `unreadable_content`, `extraction_timeout`, `extraction_memory`, `extraction_crashed`.
         Raises Unavailable if a child or an extractor does not start, Transient if the sandbox is
-        closed, Parked if too many wait for the models already.
+        closed or a system out of memory kills its child, Parked if too many wait for the models
+        already.
         """
         format = self.detect(blob, forced)
         reply = self._read(blob, self._job(blob, format.extractor), owner=owner)
@@ -412,16 +415,20 @@ class Sandbox:
         reader = () if kind.is_light else (kind.reader,)
         return Birth((*reader, *kind.loads, *heavy, *spoken), (kind.name,))
 
-    def _post_mortem(self, child: ReadingChild, status: int, job: ReadJob, blob: Blob) -> Permanent:
+    def _post_mortem(
+        self, child: ReadingChild, status: int, job: ReadJob, blob: Blob
+    ) -> Permanent | Transient:
         """What a child died of that closed its pipe."""
         words = last_words(child.errors)
         end(child)
         if status in (-signal.SIGXCPU, -signal.SIGALRM):
             return _timeout(blob, f"{job.cpu_seconds} s of processor time")
-        killed = status == -signal.SIGKILL
-        if killed or any(sign in words for sign in _OUT_OF_MEMORY):
-            why = "its reader was killed, as by a system out of memory" if killed else _TOO_MUCH
-            error = Permanent(f"{_called(blob)} cannot be read: {why}", code="extraction_memory")
+        called, code = _called(blob), "extraction_memory"
+        if status == -signal.SIGKILL:  # the memory that others need may be free later
+            why = "its reader was killed, as by a system out of memory"
+            error = Transient(f"{called} cannot be read: {why}", code=code, after=_MEMORY_WAIT)
+        elif any(sign in words for sign in _OUT_OF_MEMORY):
+            error = Permanent(f"{called} cannot be read: {_TOO_MUCH}", code=code)
         else:
             error = _crash(blob, job)
         error.add_note(words)

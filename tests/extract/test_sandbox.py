@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import psutil
 import pytest
@@ -63,7 +64,6 @@ def has_ended(child):
         ("boast", "extraction_crashed"),
         ("spin", "extraction_timeout"),
         ("eat-unnoticed", "extraction_memory"),
-        ("killed", "extraction_memory"),
         ("recurse", "unreadable_content"),
         ("refuse it is locked", "encrypted_file"),
     ],
@@ -93,6 +93,17 @@ def test_a_file_whose_reader_is_killed_is_read_again(strict):
         reading = pool.submit(deed, strict, "burn 0.6")
         eventually(kill)
         assert reading.result() == "done None"
+
+
+def test_a_file_whose_readers_are_killed_waits_for_memory(strict):
+    with pytest.raises(
+        Transient, match=r'"x\.rogue" cannot be read: its reader was killed'
+    ) as caught:
+        deed(strict, "killed")
+
+    assert caught.value.code == "extraction_memory"
+    assert caught.value.after
+    assert _works(strict)
 
 
 def test_a_reader_that_waits_for_ever_is_ended():
@@ -384,6 +395,18 @@ def test_heavy_work_gives_way(sandbox):
     own = os.nice(0)
     assert deed(sandbox, "niceness") == f"done {own}"
     assert deed(sandbox, "heavy niceness") == f"done {min(own + 10, 19)}"
+
+
+@needs_linux
+def test_a_system_out_of_memory_kills_readers_before_the_service(children):
+    with Sandbox(workers=1, packages=[ROGUES]) as sandbox:
+        for words in ("niceness", "heavy niceness"):
+            deed(sandbox, words)
+        zygotes = children()
+        assert len(zygotes) == 2
+        for reader in zygotes:
+            adjusted = Path(f"/proc/{reader.pid}/oom_score_adj").read_text("ascii")
+            assert int(adjusted) > int(Path("/proc/self/oom_score_adj").read_text("ascii"))
 
 
 @needs_linux
