@@ -113,6 +113,16 @@ def test_attachments_that_can_be_read_are_handed_over(unpack: Unpack):
     )
 
 
+def test_an_attachment_without_a_name_is_handed_over(unpack: Unpack):
+    head = "From: a@orchard.test\nSubject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+    part = "--x\nContent-Type: text/csv\n\npears,2\n"
+
+    found, members = unpack(f"{head}--x\n\nhello\n{part}{part}--x--\n".encode(), "a.eml")
+
+    assert "Attachments: unnamed (text/csv), unnamed (text/csv)" in found.text
+    assert [*members.values()] == [b"pears,2"] * 2
+
+
 def test_a_message_with_nothing_to_hand_over_holds_no_files(unpack: Unpack):
     found, _ = unpack(office.eml(_plain), "a.eml")
 

@@ -117,6 +117,7 @@ class _Reading:
         inner: list[Message] = []
         bodies: list[str] = []
         invitations: list[str] = []
+        unnamed = {id(one) for one in _enclosed_unnamed(message)}
         for part in self._contents(message):
             if part.get_content_type() == "message/rfc822":
                 inner += _messages(part)
@@ -128,7 +129,7 @@ class _Reading:
                 bodies.append(self._body(part))
             elif name := _file_name(part):
                 attachments.append(name)
-                if self._files is not None and _is_enclosed(part):
+                if self._files is not None and (_is_enclosed(part) or id(part) in unnamed):
                     self._hand_over(self._files, part, name)
         blocks += [*bodies, *invitations]
         if attachments:
@@ -264,6 +265,12 @@ def _is_enclosed(part: Message) -> bool:
     is_shown = part.get_content_maintype() == "image" and "Content-ID" in part
     is_file = _is_attached(part) or (bool(part.get_filename()) and not is_shown)
     return is_file and part.get_content_type() not in _SIGNATURES
+
+
+def _enclosed_unnamed(message: Message) -> list[Message]:
+    """What stands beside the text of a message, rather than in it (RFC 2046 5.1.3)."""
+    parts = _payloads(message) if message.get_content_type() == "multipart/mixed" else []
+    return [part for part in parts if not _is_file(part) and "Content-ID" not in part]
 
 
 def _is_beside_text(part: Message) -> bool:
