@@ -57,7 +57,7 @@ GATHER = timedelta(milliseconds=50)
 LONG = timedelta(seconds=10)
 """Where each place is taken for so long, one more opens for a tag that has none …"""
 MOST_MORE = 8
-"""… and so many in all, no more than there are places."""
+"""… and so many in all, no more than there are places. Where all tags have some, only one opens."""
 SECOND_LOOK = timedelta(hours=1)
 """How long a worker waits before it removes the files that it found without a document: their age
 is what clocks say, and one that was set right makes an upload of this second a day old. It would
@@ -130,16 +130,18 @@ class Worker(ClaimLoop[Claim]):
         busy = self._busy_for_long() if free <= 0 else set[Lane]()
         if self._paused.is_set() or (free <= 0 and not busy):
             return []
+        take = partial(
+            documents.claim,
+            lease=self._app.lease,
+            limit=max(free, 1),
+            max_attempts=self._app.config.max_attempts,
+            turn=self._turn,
+        )
         with self._app.db.begin() as tx:
             look = self._mind_the_clock(tx)
-            claims = documents.claim(
-                tx,
-                lease=self._app.lease,
-                limit=max(free, 1),
-                max_attempts=self._app.config.max_attempts,
-                turn=self._turn,
-                busy=busy,
-            )
+            claims = take(tx, busy=busy)
+            if not claims and free == 0:
+                claims = take(tx)
             claims += self._notes_beside(tx, claims)
         self._last_look = look
         return claims

@@ -653,11 +653,28 @@ def test_long_documents_do_not_keep_others_waiting(
         add(own, tenant, f"endless {n}")
     with fresh_org(own.db) as another, running(replace(own, embedder=embedder)):
         try:
-            eventually(lambda: states(own, tenant)[Status.PROCESSING] == 2)
+            eventually(lambda: states(own, tenant)[Status.PROCESSING] == 3)
             waiting = tenant if of == "another tag" else Tenant(another.id)
             short = [add(own, waiting, f"short {n}", tag="letters") for n in range(3)]
             eventually(lambda: all(row(own, id)["status"] == "done" for id in short))
-            assert states(own, tenant)[Status.PROCESSING] == 2
+            assert states(own, tenant)[Status.PROCESSING] == 3
+        finally:
+            embedder.end.set()
+
+
+@pytest.mark.usefixtures("apart")
+def test_long_documents_do_not_keep_the_short_ones_of_their_tag_waiting(
+    own: App, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processing, "LONG", timedelta())
+    monkeypatch.setattr(processing, "TICK", timedelta(seconds=0.1))
+    embedder = Endless()
+    long = [add(own, tenant, f"endless {n}") for n in range(own.config.workers)]
+    short = [add(own, tenant, f"short {n}") for n in range(3)]
+    with running(replace(own, embedder=embedder)):
+        try:
+            eventually(lambda: all(row(own, id)["status"] == "done" for id in short))
+            assert {row(own, id)["status"] for id in long} == {"processing"}
         finally:
             embedder.end.set()
 
