@@ -401,6 +401,29 @@ def test_a_shot_of_a_screen_in_a_pdf_is_read(read):
     assert f"{TEXT} 0. {OTHER}" in words(read(pictures.pdf(shot), "a.pdf").text)
 
 
+def test_a_scan_within_forms_within_forms_is_read(read):
+    """Each program that puts pages on others, or stamps them, adds a form."""
+    scan = page(TEXT)
+    jpeg = pictures.encoded(scan, "JPEG")
+    form = (
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 1 1]/Resources<</XObject<</X %d 0 R>>>>/Length 5>>"
+        b"stream\n/X Do\nendstream"
+    )
+    placed = b"%d 0 0 %d 0 0 cm /X Do" % scan.size
+    data = samples.raw_pdf(
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[3 0 R]>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 %d %d]/Contents 4 0 R"
+        b"/Resources<</XObject<</X 5 0 R>>>>>>" % scan.size,
+        b"<</Length %d>>stream\n%s\nendstream" % (len(placed), placed),
+        *(form % inner for inner in range(6, 14)),
+        b"<</Type/XObject/Subtype/Image/Width %d/Height %d/ColorSpace/DeviceRGB/BitsPerComponent 8"
+        b"/Filter/DCTDecode/Length %d>>stream\n%s\nendstream" % (*scan.size, len(jpeg), jpeg),
+    )
+
+    assert words(read(data, "a.pdf").text) == TEXT
+
+
 @pytest.mark.parametrize("stamp", ["page 1", "Case 19-01234 Document 12 Filed 05/06/20"])
 def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read, stamp):
     # The scan covers the page, as those of scanners do.

@@ -23,7 +23,8 @@ pdfium = cast(Any, pypdfium2.raw)
 
 _MAX_OBJECTS = 20_000
 """Of a page. What comes after them is not looked at."""
-_MAX_DEPTH = 4
+_MAX_DEPTH = 40
+"""As deep as pdfium itself reads forms within forms."""
 _TINY = 1.5
 """Points. Print of this height nobody reads."""
 _WHITE = 250
