@@ -435,6 +435,25 @@ def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read, stamp):
     assert words(extracted.text).count(stamp) == 1
 
 
+def test_what_is_typed_over_a_scan_does_not_pass_for_its_text(read):
+    scan = Image.new("RGB", (500, 700), "white")
+    scan.paste(page(*[TEXT] * 5))
+    typed = ("Bartholomew Fox, 14 Mill Lane, Ashford", "Signed in London on 3 May 2024")
+    text = words(read(pictures.pdf(scan, typed=typed), "a.pdf").text)
+
+    assert text.count(TEXT) == 5
+    assert [text.count(line) for line in typed] == [1, 1]
+
+
+def test_no_models_are_loaded_for_slides_with_a_photo_as_ground(heavy_children):
+    photo = Image.effect_noise((500, 700), 60).filter(ImageFilter.GaussianBlur(1))
+    with Sandbox(workers=1) as sandbox:
+        extracted = sandbox.extract(Blob(pictures.pdf(photo, typed=[TEXT, OTHER]), name="a.pdf"))
+
+        assert words(extracted.text) == f"{TEXT} {OTHER}"
+        assert not heavy_children()
+
+
 def test_a_stamp_that_cannot_be_read_on_a_scan_is_kept(read):
     scan = Image.new("RGB", (500, 700), "white")
     scan.paste(page(TEXT))
