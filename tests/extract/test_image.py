@@ -65,6 +65,7 @@ def words(text):
         ("PNG", {}),
         ("WEBP", {}),
         ("AVIF", {}),
+        ("TIFF", {"big_tiff": True}),
         # Animations of the one and faxes of the other are read below, pixels of TIFF, too.
         *(pytest.param(one, {}, marks=pytest.mark.slow) for one in ("GIF", "BMP", "TIFF")),
     ],
