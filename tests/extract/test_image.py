@@ -170,6 +170,10 @@ def test_a_camera_says_how_it_was_held(read):
     assert words(read(pictures.encoded(mirrored, "JPEG", exif=exif), "a.jpg").text) == TEXT
 
 
+def test_a_photo_that_lacks_nothing_but_the_mark_of_its_end_is_read(read):
+    assert words(read(pictures.encoded(page(TEXT), "JPEG")[:-2]).text) == TEXT
+
+
 @pytest.mark.parametrize(("ink", "alpha"), [(0, 255), (255, 255), (255, 110)])
 def test_what_is_transparent_gets_a_ground_on_which_it_is_read(read, ink, alpha):
     writing = page(TEXT).convert("L").point(lambda value: (255 - value) * alpha // 255)
@@ -309,8 +313,8 @@ def _bomb_in_text():
     return pictures.png(10, 10, (b"zTXt", b"Comment\0\0" + packed))
 
 
-def _torso(format):
-    whole = pictures.encoded(page(TEXT), format)
+def _torso(format, **options):
+    whole = pictures.encoded(page(TEXT), format, **options)
     return whole[: min(3_000, len(whole) // 2)]
 
 
@@ -330,6 +334,8 @@ def _animated_bomb():
         pytest.param(_bomb_in_text, "unreadable_content", marks=pytest.mark.slow),
         (pictures.png(100, 100, data=b"\0" * 50), "unreadable_content"),
         (partial(_torso, "JPEG"), "unreadable_content"),
+        (partial(_torso, "JPEG", progressive=True), "unreadable_content"),
+        (lambda: pictures.encoded(page(TEXT), "JPEG")[:-20], "unreadable_content"),
         (partial(_torso, "PNG"), "unreadable_content"),
         (partial(_torso, "WEBP"), "unreadable_content"),
         (partial(_torso, "AVIF"), "unreadable_content"),
