@@ -78,7 +78,16 @@ def image(head: bytes) -> bool | None:
         )
     return (
         head.startswith(
-            (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
+            (
+                b"\x89PNG\r\n\x1a\n",
+                b"\xff\xd8\xff",
+                b"GIF87a",
+                b"GIF89a",
+                b"II*\0",
+                b"MM\0*",
+                b"II+\0",
+                b"MM\0+",
+            )
         )
         or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
         or (head[4:8] == b"ftyp" and head[8:12] in STILLS)

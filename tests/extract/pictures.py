@@ -84,12 +84,18 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes], data: bytes = b""
 
 
 def pdf(
-    *pages: str | Image.Image, layer: str = "", stamp: str = "", filled: str = "", turn: int = 0
+    *pages: str | Image.Image,
+    layer: str = "",
+    stamp: str = "",
+    typed: Sequence[str] = (),
+    filled: str = "",
+    turn: int = 0,
 ) -> bytes:
     """Pages of text, or of a picture as a scanner makes them.
 
-    `layer` is invisible writing over the pictures, `stamp` visible writing, `filled` the value of a
-    field, `turn` is how many degrees clockwise a reader turns the pages.
+    `layer` is invisible writing over the pictures, `stamp` visible writing at the edge, `typed` are
+    lines amid, `filled` is the value of a field, `turn` how many degrees clockwise a reader turns
+    the pages.
     """
     out = io.BytesIO()
     # Square, if turned: reportlab turns the measures of a page along.
@@ -110,6 +116,8 @@ def pdf(
                 canvas.drawText(invisible)
             if stamp:
                 canvas.drawString(500, 20, stamp)
+            for number, line in enumerate(typed):
+                canvas.drawString(60, 200 - 20 * number, line)
             if filled:
                 canvas.acroForm.textfield(value=filled, x=60, y=60, width=400)
         canvas.setPageRotation(turn)

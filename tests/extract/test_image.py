@@ -65,6 +65,7 @@ def words(text):
         ("PNG", {}),
         ("WEBP", {}),
         ("AVIF", {}),
+        ("TIFF", {"big_tiff": True}),
         # Animations of the one and faxes of the other are read below, pixels of TIFF, too.
         *(pytest.param(one, {}, marks=pytest.mark.slow) for one in ("GIF", "BMP", "TIFF")),
     ],
@@ -167,6 +168,10 @@ def test_a_camera_says_how_it_was_held(read):
     mirrored = ImageOps.mirror(page(TEXT)).rotate(270, expand=True)
 
     assert words(read(pictures.encoded(mirrored, "JPEG", exif=exif), "a.jpg").text) == TEXT
+
+
+def test_a_photo_that_lacks_nothing_but_the_mark_of_its_end_is_read(read):
+    assert words(read(pictures.encoded(page(TEXT), "JPEG")[:-2]).text) == TEXT
 
 
 @pytest.mark.parametrize(("ink", "alpha"), [(0, 255), (255, 255), (255, 110)])
@@ -308,8 +313,8 @@ def _bomb_in_text():
     return pictures.png(10, 10, (b"zTXt", b"Comment\0\0" + packed))
 
 
-def _torso(format):
-    whole = pictures.encoded(page(TEXT), format)
+def _torso(format, **options):
+    whole = pictures.encoded(page(TEXT), format, **options)
     return whole[: min(3_000, len(whole) // 2)]
 
 
@@ -329,6 +334,8 @@ def _animated_bomb():
         pytest.param(_bomb_in_text, "unreadable_content", marks=pytest.mark.slow),
         (pictures.png(100, 100, data=b"\0" * 50), "unreadable_content"),
         (partial(_torso, "JPEG"), "unreadable_content"),
+        (partial(_torso, "JPEG", progressive=True), "unreadable_content"),
+        (lambda: pictures.encoded(page(TEXT), "JPEG")[:-20], "unreadable_content"),
         (partial(_torso, "PNG"), "unreadable_content"),
         (partial(_torso, "WEBP"), "unreadable_content"),
         (partial(_torso, "AVIF"), "unreadable_content"),
@@ -401,6 +408,29 @@ def test_a_shot_of_a_screen_in_a_pdf_is_read(read):
     assert f"{TEXT} 0. {OTHER}" in words(read(pictures.pdf(shot), "a.pdf").text)
 
 
+def test_a_scan_within_forms_within_forms_is_read(read):
+    """Each program that puts pages on others, or stamps them, adds a form."""
+    scan = page(TEXT)
+    jpeg = pictures.encoded(scan, "JPEG")
+    form = (
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 1 1]/Resources<</XObject<</X %d 0 R>>>>/Length 5>>"
+        b"stream\n/X Do\nendstream"
+    )
+    placed = b"%d 0 0 %d 0 0 cm /X Do" % scan.size
+    data = samples.raw_pdf(
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[3 0 R]>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 %d %d]/Contents 4 0 R"
+        b"/Resources<</XObject<</X 5 0 R>>>>>>" % scan.size,
+        b"<</Length %d>>stream\n%s\nendstream" % (len(placed), placed),
+        *(form % inner for inner in range(6, 14)),
+        b"<</Type/XObject/Subtype/Image/Width %d/Height %d/ColorSpace/DeviceRGB/BitsPerComponent 8"
+        b"/Filter/DCTDecode/Length %d>>stream\n%s\nendstream" % (*scan.size, len(jpeg), jpeg),
+    )
+
+    assert words(read(data, "a.pdf").text) == TEXT
+
+
 @pytest.mark.parametrize("stamp", ["page 1", "Case 19-01234 Document 12 Filed 05/06/20"])
 def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read, stamp):
     # The scan covers the page, as those of scanners do.
@@ -410,6 +440,25 @@ def test_a_stamp_does_not_pass_for_the_text_of_a_scan(read, stamp):
 
     assert words(extracted.text).count(TEXT) == 5
     assert words(extracted.text).count(stamp) == 1
+
+
+def test_what_is_typed_over_a_scan_does_not_pass_for_its_text(read):
+    scan = Image.new("RGB", (500, 700), "white")
+    scan.paste(page(*[TEXT] * 5))
+    typed = ("Bartholomew Fox, 14 Mill Lane, Ashford", "Signed in London on 3 May 2024")
+    text = words(read(pictures.pdf(scan, typed=typed), "a.pdf").text)
+
+    assert text.count(TEXT) == 5
+    assert [text.count(line) for line in typed] == [1, 1]
+
+
+def test_no_models_are_loaded_for_slides_with_a_photo_as_ground(heavy_children):
+    photo = Image.effect_noise((500, 700), 60).filter(ImageFilter.GaussianBlur(1))
+    with Sandbox(workers=1) as sandbox:
+        extracted = sandbox.extract(Blob(pictures.pdf(photo, typed=[TEXT, OTHER]), name="a.pdf"))
+
+        assert words(extracted.text) == f"{TEXT} {OTHER}"
+        assert not heavy_children()
 
 
 def test_a_stamp_that_cannot_be_read_on_a_scan_is_kept(read):

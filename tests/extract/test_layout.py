@@ -51,6 +51,23 @@ def test_an_indented_line_stands_by_itself():
     )
 
 
+def test_short_items_side_by_side_are_columns():
+    left = lines("Why", "• rent", "• roof", "• lift", width=90)
+    right = lines("How", "• notice", "• lorry", "• signs", left=200, width=90)
+
+    assert arrange([*left, *right]) == (
+        "Why\n• rent\n• roof\n• lift\n\nHow\n• notice\n• lorry\n• signs"
+    )
+
+
+def test_what_stands_at_the_right_stays_a_line():
+    date = lines("Riverton, 3 May 2024", left=300, width=200)
+
+    assert arrange([*date, *lines("Dear Anna,", "thank you.", top=STEP)]) == (
+        "Riverton, 3 May 2024\nDear Anna, thank you."
+    )
+
+
 def test_lines_of_code_stay_lines():
     outer = lines("def pick(tree):")
     inner = lines("for apple in tree:", left=40, top=STEP, width=460)

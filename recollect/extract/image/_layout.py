@@ -18,7 +18,10 @@ _WIDEST_STEP = 2.2
 """From line to line within a paragraph, in line heights."""
 _PARAGRAPH_STEP = 1.35
 _OTHER_SIZE = 1.8
+_FARTHEST_IN = 4.0
+"""In line heights. What stands further in is the date of a letter, or code."""
 _IDEOGRAPHIC = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")
+_ITEM = re.compile(r"\s*[\u2022\u00b7\u25aa\u25cf\u25a0\u25e6\u25cb*\u2013-]\s?[^\W\d]")
 _SYLLABLE = re.compile(r"[^\W\d_][-\u00ad\u2010]$")
 
 
@@ -120,7 +123,7 @@ def _gutter(lines: Sequence[TextLine]) -> float | None:
         [line for line in lines if line.left >= gutter],
     )
     for side in sides:
-        if len(side) < _FEW or median(line.width for line in side) < _COLUMN_WIDTH * height:
+        if len(side) < _FEW or _has_cells(side, height):
             return None
     # Not by the grid, which makes it narrower by up to two steps.
     if min(line.left for line in sides[1]) - max(line.right for line in sides[0]) < (
@@ -128,6 +131,12 @@ def _gutter(lines: Sequence[TextLine]) -> float | None:
     ):
         return None
     return gutter
+
+
+def _has_cells(side: Sequence[TextLine], height: float) -> bool:
+    """Whether it is a column of a table, not one of prose, or of items as slides have them."""
+    items = sum(bool(_ITEM.match(line.text)) for line in side)
+    return 2 * items < len(side) and median(line.width for line in side) < _COLUMN_WIDTH * height
 
 
 def _rows(block: Sequence[TextLine]) -> list[_Row]:
@@ -166,14 +175,15 @@ def _paragraphs(rows: Sequence[_Row]) -> Iterator[str]:
     for before, row in pairwise(rows):
         height = min(before.height, row.height)
         fills = before.right > right - max(4 * height, (right - left) * 0.12)
-        is_indented = row.left > before.left + 1.2 * height
+        # The first line of a paragraph may stand further in than the next, but not so far.
+        is_apart = not -_FARTHEST_IN * height <= row.left - before.left <= 1.2 * height
         if (
             row.middle - before.middle > _PARAGRAPH_STEP * usual
             or max(before.height, row.height) > _OTHER_SIZE * height
         ):
             yield text
             text = row.text
-        elif before.has_cells or row.has_cells or is_indented or not fills:
+        elif before.has_cells or row.has_cells or is_apart or not fills or _ITEM.match(row.text):
             text = f"{text}\n{row.text}"
         else:
             text = _join(text, row.text)

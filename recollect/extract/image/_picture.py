@@ -10,14 +10,14 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BytesIO
+from io import SEEK_END, BytesIO
 
 from recollect.errors import Permanent
 from recollect.extract._text import clean_line
 from recollect.extract.image import _ocr
 
 try:
-    from PIL import ExifTags, Image, ImageChops, ImageOps, PngImagePlugin
+    from PIL import ExifTags, Image, ImageChops, ImageOps, JpegImagePlugin, PngImagePlugin
 except ModuleNotFoundError as error:
     # It comes with the engine.
     raise _ocr.missing() from error
@@ -45,6 +45,9 @@ _DAMAGE = (
 )  # fmt: skip
 """What Pillow and libheif raise for files that are not as they should be."""
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+_END_OF_JPEG = b"\xff\xd9"
+_MISSING = frozenset((127, 128))
+"""What a decoder gives for the part of a JPEG that is cut off."""
 _LIGHT = 200
 _SAME = 24
 _GLANCE = (96, 96)
@@ -158,10 +161,27 @@ def _bomb() -> Permanent:
 
 def _upright(image: Image.Image) -> Image.Image:
     """As the camera was held. A copy, unpacked."""
-    image.load()
+    _unpack(image)
     with suppress(*_DAMAGE):
         return ImageOps.exif_transpose(image)
     return image.copy()
+
+
+def _unpack(image: Image.Image) -> None:
+    try:
+        image.load()
+    except OSError:
+        if not isinstance(image, JpegImagePlugin.JpegImageFile) or "progressive" in image.info:
+            raise
+        # Some cameras leave out the mark of the end, and viewers do without.
+        assert image.fp
+        image.fp.seek(0, SEEK_END)
+        image.fp.write(_END_OF_JPEG)
+        image.load()
+        width, height = image.size
+        corner = image.crop((max(0, width - 8), max(0, height - 8), width, height))
+        if set(corner.tobytes()) <= _MISSING:
+            raise
 
 
 def _opaque(image: Image.Image) -> Image.Image:

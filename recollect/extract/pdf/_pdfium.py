@@ -23,7 +23,8 @@ pdfium = cast(Any, pypdfium2.raw)
 
 _MAX_OBJECTS = 20_000
 """Of a page. What comes after them is not looked at."""
-_MAX_DEPTH = 4
+_MAX_DEPTH = 40
+"""As deep as pdfium itself reads forms within forms."""
 _TINY = 1.5
 """Points. Print of this height nobody reads."""
 _WHITE = 250
@@ -32,6 +33,14 @@ _COVERED = 0.5
 _EDGE = 0.1
 """A page with more of it under pictures is a scan with a stamp or a number, if it has fewer letters
 or all of them in so much of its height and width, as "Scanned with …" and numbers of files are."""
+_MOST_TYPED = 600
+"""Characters that are typed over a scan at most: what is filled into a form, who signed it."""
+_GLANCE = 1_000
+"""Pixels of the side of the square on which it is told whether a page is a scan."""
+_PAPER, _LIGHT, _SHADE = 0.7, 128, 24
+"""Part of a scan that is paper, how bright that is at least, and by how much that differs."""
+_LETTERS, _SHARP = 0.005, 50
+"""Part of a scan at the edges of letters, and by how much brightness differs there."""
 _PART = 0.02
 """of a page that a picture covers at least, unless it is a decoration"""
 _MOST_PIXELS = 7_000
@@ -104,10 +113,14 @@ class Drawn:
     """as it comes, if it was asked for"""
     at_edges: bool = False
     """whether all its text is"""
+    is_typed_over: bool = False
+    """whether all its text is at the edges or over the picture of a page of writing"""
 
     def is_scan(self, letters: int) -> bool:
-        """Whether it is a picture, but for the letters of a stamp or a number."""
-        return self.pictures > _COVERED and (letters < _FEW_LETTERS or self.at_edges)
+        """Whether it is a picture, but for what is stamped on it or typed over it."""
+        return self.pictures > _COVERED and (
+            letters < _FEW_LETTERS or self.at_edges or self.is_typed_over
+        )
 
 
 @contextmanager
@@ -262,15 +275,18 @@ def _look(page: Any) -> Drawn:
     left, bottom, right, top = bounds
     inner = Box(left + across, bottom + down, right - across, top - down)
     paths = 0
-    amid: set[bool] = set()
+    texts: list[Any] = []
+    is_over: set[bool] = set()
     pictures: list[Box] = []
     grounds: list[Box] = []
     unseen: list[tuple[str, Any, Box]] = []
     for kind, raw, box, outer in islice(_objects(page), _MAX_OBJECTS):
         if kind == pdfium.FPDF_PAGEOBJ_TEXT:
-            amid.add(inner.holds_middle_of(box))
+            texts.append(raw)
             if how := _how_hidden(raw, box, outer, bounds, grounds):
                 unseen.append((how, raw, box))
+            if False not in is_over and inner.holds_middle_of(box):
+                is_over.add(not how and any(one.holds_middle_of(box) for one in pictures))
         elif kind == pdfium.FPDF_PAGEOBJ_PATH:
             paths += 1
             if _is_dark(raw):
@@ -280,6 +296,7 @@ def _look(page: Any) -> Drawn:
             if kind == pdfium.FPDF_PAGEOBJ_IMAGE:
                 pictures.append(box)
     covered = sum(picture.common(bounds).area for picture in pictures)
+    part = min(1.0, covered / bounds.area) if bounds.area else 0.0
     hidden = [
         (how, raw)
         for how, raw, box in unseen
@@ -287,11 +304,38 @@ def _look(page: Any) -> Drawn:
         if how != "invisible" or not any(picture.holds_middle_of(box) for picture in pictures)
     ]
     return Drawn(
-        pictures=min(1.0, covered / bounds.area) if bounds.area else 0.0,
+        pictures=part,
         paths=paths,
         hidden=_count(page, hidden) if hidden else {},
-        at_edges=amid == {False},
+        at_edges=bool(texts) and not is_over,
+        is_typed_over=part > _COVERED and is_over == {True} and _is_of_writing(page, texts),
     )
+
+
+def _is_of_writing(page: Any, texts: Sequence[Any]) -> bool:
+    """Whether a page looks like paper with writing on it without these texts, if they are few."""
+    content = pdfium.FPDFText_LoadPage(page)
+    characters = pdfium.FPDFText_CountChars(content)
+    pdfium.FPDFText_ClosePage(content)
+    if characters > _MOST_TYPED:
+        return False
+    try:
+        from PIL import ImageChops  # noqa: PLC0415 - comes with the engine
+    except ModuleNotFoundError:
+        return False
+    for text in texts:
+        pdfium.FPDFPageObj_SetIsActive(text, False)
+    bitmap = cast(Any, pypdfium2.PdfBitmap).new_native(_GLANCE, _GLANCE, pdfium.FPDFBitmap_Gray)
+    bitmap.fill_rect((255,) * 4, 0, 0, _GLANCE, _GLANCE)
+    pdfium.FPDF_RenderPageBitmap(bitmap, page, 0, 0, _GLANCE, _GLANCE, 0, 0)
+    for text in texts:
+        pdfium.FPDFPageObj_SetIsActive(text, True)
+    image = bitmap.to_pil()
+    shades = image.histogram()
+    steps = ImageChops.difference(image, ImageChops.offset(image, 1, 0)).histogram()
+    bitmap.close()
+    paper = max(sum(shades[at - _SHADE : at + _SHADE]) for at in range(_LIGHT, 256))
+    return min(paper / _PAPER, sum(steps[_SHARP:]) / _LETTERS) > _GLANCE**2
 
 
 def _bounds(page: Any) -> Box | None:

@@ -30,6 +30,8 @@ _MANY_PATHS = 50
 """An empty page that draws so much may have letters as outlines."""
 _GARBAGE = 0.2
 """Part of the characters that says nothing, from which on a text layer is not worth having."""
+_MORE = 1.25
+"""How much more a scan says than what is typed over it, or it is the ground of a slide."""
 _WORD = re.compile(r"\w+")
 _CODE = re.compile(r"\(cid:\d+\)")
 _BULLET = re.compile(r"\s*\x7f\s*")
@@ -102,6 +104,8 @@ def extract_heavy(blob: Blob) -> Extracted:
             else:
                 image = _pdfium.render(document, page.number - 1, LONG_SIDE)
                 seen = _ocr.read(image)
+                if page.drawn.is_typed_over and _weigh(seen)[0] < _MORE * _weigh(page.text)[0]:
+                    seen = ""
                 pages.append(replace(page, text=_with_stamp(seen, page.usable)))
     unread = _named(left_out, "left unread", "left unread")
     warnings = [f"{unread}: reading pictures took too long."] if left_out else []
