@@ -170,6 +170,18 @@ def test_a_camera_says_how_it_was_held(read):
     assert words(read(pictures.encoded(mirrored, "JPEG", exif=exif), "a.jpg").text) == TEXT
 
 
+def test_a_photo_of_more_pixels_than_others_may_have_is_read_at_half_its_size(read):
+    photo = Image.new("L", (8_000, 6_500), "white")
+    writing = page(TEXT)
+    photo.paste(writing.resize((writing.width * 6, writing.height * 6)))
+    exif = Image.Exif()
+    exif[0x0112] = 3
+
+    data = pictures.encoded(photo.rotate(180), "JPEG", exif=exif)
+
+    assert words(read(data, "a.jpg").text) == TEXT
+
+
 def test_a_photo_that_lacks_nothing_but_the_mark_of_its_end_is_read(read):
     assert words(read(pictures.encoded(page(TEXT), "JPEG")[:-2]).text) == TEXT
 
@@ -318,6 +330,12 @@ def _torso(format, **options):
     return whole[: min(3_000, len(whole) // 2)]
 
 
+def _enlarged(jpeg, side):
+    """It says that it has so many rows and columns."""
+    at = jpeg.index(b"\xff\xc0") + 5
+    return jpeg[:at] + struct.pack(">HH", side, side) + jpeg[at + 4 :]
+
+
 def _animated_bomb():
     """Many large frames, each a few bytes."""
     frames = [Image.new("P", (4000, 4000), shade) for shade in (1, 2)]
@@ -330,6 +348,7 @@ def _animated_bomb():
         (pictures.png(60_000, 60_000), "too_large"),
         (pictures.png(8_000, 8_000), "too_large"),
         (pictures.png(2**31 - 1, 2**31 - 1), "too_large"),
+        (lambda: _enlarged(pictures.encoded(page(TEXT), "JPEG"), 20_000), "too_large"),
         # In each run `test_hostile.py` reads one.
         pytest.param(_bomb_in_text, "unreadable_content", marks=pytest.mark.slow),
         (pictures.png(100, 100, data=b"\0" * 50), "unreadable_content"),

@@ -31,6 +31,8 @@ else:
     pi_heif.options.DECODE_THREADS = 1
 
 MAX_PIXELS = 50_000_000
+MAX_JPEG_PIXELS = 4 * MAX_PIXELS
+"""It can be unpacked at half its width and height."""
 MAX_FRAMES = 12
 """Of an animation; further ones are between these and seldom say something else."""
 MAX_PAGES = 1_000
@@ -45,7 +47,7 @@ _DAMAGE = (
 )  # fmt: skip
 """What Pillow and libheif raise for files that are not as they should be."""
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-_END_OF_JPEG = b"\xff\xd9"
+_JPEG, _END_OF_JPEG = b"\xff\xd8", b"\xff\xd9"
 _MISSING = frozenset((127, 128))
 """What a decoder gives for the part of a JPEG that is cut off."""
 _LIGHT = 200
@@ -130,7 +132,7 @@ def opened(data: bytes) -> Generator[Picture]:
     """Unpacks nothing yet. Raises Permanent: too_large, unreadable_content, ocr_unavailable."""
     if not pi_heif and data[4:11] == b"ftyphei":
         raise _ocr.missing()
-    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS if data.startswith(_JPEG) else MAX_PIXELS
     PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = _TEXT_BYTES
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -150,21 +152,27 @@ def opened(data: bytes) -> Generator[Picture]:
 
 
 def _check(image: Image.Image) -> None:
+    """Raises Permanent if it is too large; a JPEG may be halved for that."""
     width, height = image.size
-    if width * height > MAX_PIXELS:
+    if width * height > MAX_PIXELS and not (
+        isinstance(image, JpegImagePlugin.JpegImageFile)
+        and image.draft(None, (width // 2, height // 2))
+    ):
         raise _bomb()
 
 
 def _bomb() -> Permanent:
-    return Permanent(f"it has more than {MAX_PIXELS:,} pixels", code="too_large")
+    told = f"it has more than {MAX_PIXELS:,} pixels, or as a JPEG {MAX_JPEG_PIXELS:,}"
+    return Permanent(told, code="too_large")
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """As the camera was held. A copy, unpacked."""
+    """As the camera was held, unpacked."""
     _unpack(image)
     with suppress(*_DAMAGE):
-        return ImageOps.exif_transpose(image)
-    return image.copy()
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+            return ImageOps.exif_transpose(image)
+    return image
 
 
 def _unpack(image: Image.Image) -> None:
@@ -191,7 +199,7 @@ def _opaque(image: Image.Image) -> Image.Image:
         scale = 255 / (high - low) if high > low else 1.0
         return image.convert("F").point(lambda value: (value - low) * scale).convert("RGB")
     if not image.has_transparency_data:
-        return image.convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")  # a copy may take 150 MB
     image = image.convert("RGBA")
     alpha = image.getchannel("A")
     faint = int(_extrema(alpha)[1]) // 2

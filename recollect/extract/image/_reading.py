@@ -85,7 +85,8 @@ def read(image: Image.Image) -> str:
     """
     if min(image.size) < _SMALLEST:
         return ""
-    image = image.convert("RGB")
+    if image.mode != "RGB":
+        image = image.convert("RGB")
     if max(image.size) > _LONGEST_SHAPE * min(image.size) and _lies(
         _pixels(_scaled(image, LONG_SIDE / (2 * min(image.size))))
     ):
