@@ -73,7 +73,7 @@ STALL = timedelta(seconds=30)
 key comes within that time."""
 SLOWEST = 32 * 1024
 """Bytes a second that a longer body brings at least."""
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+("|\\?\Z)', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.|(?!))*+("|\\?\Z)', re.DOTALL)
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 

@@ -36,7 +36,7 @@ MOST_EMPTY_PAGES = 20_000
 for those that one account may see"""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*|(?!))*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
 )
 ERROR = re.compile(

@@ -70,7 +70,7 @@ ORDER = " order by d.archive_id is not null, d.id"
 """in which rows are locked"""
 _SUFFIX = re.compile(r"(?<=.)\.(?=[0-9]*[a-z])[a-z0-9]{1,10}$", re.IGNORECASE | re.ASCII)
 """of a file's name, as `.pdf` or `.7z`; the `.3` of `v1.2.3` is none"""
-_JOINED = re.compile(r"\w+(?:[-./:@]\w+)*+")
+_JOINED = re.compile(r"\w+(?:[-./:@]\w+|(?!))*+")
 _BETWEEN = re.compile(r"[\W_]+")
 _APART = re.compile(r"[^\w+#]+|_+")
 _ADDRESS = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)

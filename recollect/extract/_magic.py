@@ -11,7 +11,7 @@ from recollect.extract.media._containers import STILLS, find_container
 
 RTF = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\\rtf")
 _FLAT = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+"
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*|(?!))*+"
     rb"<(?:[\w.-]+:)?document\s[^>]*?\bmimetype\s*=\s*[\"']([^\"']+)[\"']",
     re.DOTALL,
 )
@@ -23,12 +23,12 @@ _SUBTITLES = re.compile(
 )
 _ICAL = re.compile(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)[ \t]*[\r\n]", re.IGNORECASE)
 _PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])",
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*|(?!))*+(?:<!doctype\s+html|<html[\s>])",
     re.IGNORECASE | re.DOTALL,
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s")
 _OFFICE_ROOT = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*)*+"
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?[^>]*>\s*|<!--.*?-->\s*|(?!))*+"
     rb"<(?:[\w.-]+:)?(Workbook|wordDocument|package)[\s>]",
     re.DOTALL,
 )

@@ -107,7 +107,7 @@ _LINE_OF_DATA = b"a" * 60
 _NAME_OF_DATA = "base64,"
 """ahead of it in addresses (RFC 2397)"""
 _DATA = re.compile(
-    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}+(?:\s{1,40}[A-Za-z0-9+/]{60,}+)*+"
+    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}+(?:\s{1,40}[A-Za-z0-9+/]{60,}+|(?!))*+"
     # The last line is shorter; the signs of its end are in no other.
     r"(?:={1,2}|[ \t]{0,40}+(?:\r?\n[ \t]{0,40}+)?"
     r"[A-Za-z0-9+/]{1,75}(?:={1,2}|(?<=[A-Za-z0-9+/]{16}))"

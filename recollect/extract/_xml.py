@@ -16,7 +16,7 @@ End = Callable[[str], None]
 Text = Callable[[str], None]
 # The others are of encodings that it names and expat does not know.
 MALFORMED = (expat.ExpatError, ValueError, LookupError)
-TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*')*+>""")
+TAG = re.compile(rb"""<(?:[^"'>]++|"[^"]*"|'[^']*'|(?!))*+>""")
 _REFERENCE = re.compile(r"&#(?:x([0-9A-Fa-f]{1,8})|([0-9]{1,8}));")
 
 

@@ -27,8 +27,8 @@ THIN_SPACE = re.compile("(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
 """between the thousands of a number; a usual space stands between two numbers as well"""
 _NUMBER = re.compile(
     rf"(?<![\w.,'\u2019\u066c]){_FIRST}{_DIGIT}?{_DIGIT}?(?:"
-    rf"(?:(?:{_SIGN}{_THREE})++|(?:,{_TWO}(?=,))++,{_THREE}(?!,))(?:\.{_DIGIT}++)?"
-    rf"|(?:\.{_THREE})++)(?!\w)"
+    rf"(?:(?:{_SIGN}{_THREE}|(?!))++|(?:,{_TWO}(?=,)|(?!))++,{_THREE}(?!,))(?:\.{_DIGIT}++)?"
+    rf"|(?:\.{_THREE}|(?!))++)(?!\w)"
 )
 """With signs between its thousands, and a fraction. Points may be either: `1.234` is both."""
 _SIGNS = re.compile(r"[.,'\u2019\u066c]")

@@ -96,12 +96,12 @@ def _ranges(codes: list[int]) -> str:
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
 
 
-_IDENTIFIER = rf"{{word}}(?:(?:[-./:@]|{spellings.WITHIN}){{word}})*+(?:\+\+|\#)?"
+_IDENTIFIER = rf"{{word}}(?:(?:[-./:@]|{spellings.WITHIN}){{word}}|(?!))*+(?:\+\+|\#)?"
 TOKEN_OF_ASCII = re.compile(_IDENTIFIER.format(word=r"\w++"), re.ASCII)
 # Python's \w leaves out the marks that Indic and Thai words are made of.
 _MARKS, _SIGNS = _characters(("Mn", "Mc"), ("So", "Sm", "Sc"))
 TOKEN = re.compile(
-    _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+)*+") + rf"|[{_MARKS}]+|[{_SIGNS}]"
+    _IDENTIFIER.format(word=rf"\w++(?:[{_MARKS}]++\w*+|(?!))*+") + rf"|[{_MARKS}]+|[{_SIGNS}]"
 )
 JOINT = re.compile(r"[-/:@,'\u2019\u066c]")
 """between the parts of a date, a code, an address, a path, a name or a number"""

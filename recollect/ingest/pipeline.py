@@ -65,7 +65,7 @@ LONG = 1_000_000
 """Characters from which chunking takes longer than that."""
 TITLE_LENGTH = 80
 MARKS = " #\t>*-="
-LEADING = re.compile(r"\A(?:[\s>#]|[*=-]+(?=\s))*+")
+LEADING = re.compile(r"\A(?:[\s>#]|[*=-]+(?=\s)|(?!))*+")
 EMPHASIS = re.compile(r"(\*{1,3})([^*]++)\1")
 SIGNS = string.punctuation + string.whitespace
 FENCES = ("```", "~~~")

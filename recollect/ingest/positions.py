@@ -30,7 +30,7 @@ further lines of a message are indented."""
 QUESTION = re.compile(r"(?<=\n\n)user(?: [^\n]{1,200}?)?: ")
 OBJECT = re.compile(r'\{\s*"role"\s*:\s*"(user|assistant|system|tool)"\s*,')
 """As chat completions (OpenAI's and others') have a message, which programs send as it is."""
-SAID = re.compile(r'\s*"content"\s*:\s*("(?:[^"\\\n]|\\.)*+")')
+SAID = re.compile(r'\s*"content"\s*:\s*("(?:[^"\\\n]|\\.|(?!))*+")')
 NOT_INDENTED = re.compile(r"^[^ \n]", re.MULTILINE)
 FEWEST_MESSAGES = 2
 """with fewer it is a text that happens to have such a line"""

@@ -20,8 +20,8 @@ DIV = re.compile(r":{3,}(?:\s*\w.*)?")
 DROPPED = re.compile(r"<(?:empty-block|table_of_contents|breadcrumb)\b[^<>]*/?>|<colgroup>.*")
 ATTRIBUTES = re.compile(r"""(?<!\\)\s{0,3}\{(?:\s*[\w-]+="[^"]*")+\s*\}\s*$""")
 # No part goes over what begins the next match, so that a text of beginnings stays linear.
-IMAGE = re.compile(r"(?<!\\)!\[((?:\\.|[^\[\]\\]){0,2000}+)\]\(([^()\s]*+)\)")
-LINK = re.compile(r"(?<!\\)(?<!!)\[((?:\\.|[^\[\]\\]){0,2000}+)\]\(([^()\s]*+)\)")
+IMAGE = re.compile(r"(?<!\\)!\[((?:\\.|[^\[\]\\]|(?!)){0,2000}+)\]\(([^()\s]*+)\)")
+LINK = re.compile(r"(?<!\\)(?<!!)\[((?:\\.|[^\[\]\\]|(?!)){0,2000}+)\]\(([^()\s]*+)\)")
 TAG = re.compile(
     r"""(?<!\\)<(?P<name>[a-zA-Z_-]+)(?P<given>(?:\s+[\w-]+(?:="[^"]*")?)*)\s*"""
     r"""(?:/>|>(?P<text>(?:\\.|[^<\\])*)</(?P=name)>)"""
@@ -32,8 +32,8 @@ BREAK = re.compile(r"(?<!\\)<br\s*/?>")
 ESCAPED = re.compile(r"\\([\\*~`$\[\]<>{}|^])")
 CODE = re.compile(r"(`+[^`]*`+)")
 FENCE = re.compile(r"`{3,}|~{3,}")
-CELL = re.compile(r"<t[dh](?:\s[^<>]*)?>((?:[^<]|<(?!/?t[dh][\s>]))*+)</t[dh]>")
-ROW = re.compile(r"<tr(?:\s[^<>]*)?>((?:[^<]|<(?!/?tr[\s>]))*+)</tr>")
+CELL = re.compile(r"<t[dh](?:\s[^<>]*)?>((?:[^<]|<(?!/?t[dh][\s>])|(?!))*+)</t[dh]>")
+ROW = re.compile(r"<tr(?:\s[^<>]*)?>((?:[^<]|<(?!/?tr[\s>])|(?!))*+)</tr>")
 FILES = {"image": "Image", "video": "Video", "audio": "Audio", "file": "File", "pdf": "PDF"}
 NESTED = 8
 """tags within tags"""

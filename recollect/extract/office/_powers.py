@@ -10,7 +10,7 @@ _ALIGNED = re.compile(
     rb"((?:(?!</\1r>|<\1(?:t|vertAlign)\b)[\s\S]){0,1000}?<\1t\b[^<>]*>" + _AHEAD + rb")?"
 )
 _RUN = re.compile(
-    rb"\d</(\w+:|)t>\s*</\1r>(?:<\1(?:proofErr|bookmarkStart|bookmarkEnd)\b[^<>]*/>|\s)*+<\1r\b[^<>]*>"
+    rb"\d</(\w+:|)t>\s*</\1r>(?:<\1(?:proofErr|bookmarkStart|bookmarkEnd)\b[^<>]*/>|\s|(?!))*+<\1r\b[^<>]*>"
     rb"(?:(?!</\1r>|<\1t\b)[\s\S])*\Z"
 )
 """the end of a number ahead of the format of the next run"""
@@ -20,7 +20,7 @@ _POSITION = re.compile(rb"text-position=\"(?:super|[1-9])")
 _NAME = b'style:name="'
 _FORMAT = (
     rb"(?:[\r\n]|\\(?!super|nosupersub|plain|u-?\d|(?:par|line|tab|cell|row)(?![a-z]))[a-z]++"
-    rb"(?:-?\d++)?[ ]?)*+"
+    rb"(?:-?\d++)?[ ]?|(?!))*+"
 )
 _RAISED = re.compile(rb"\\super(?!\w)[ ]?" + _FORMAT + rb"(?=[+\-]?\d|\\u8722(?!\d))")
 # A number is text unless it belongs to a control word.

@@ -7,11 +7,11 @@ import re
 
 _SIGNS = rb"bullet|e[mn](?:dash|space)|qmspace|[lr]d?(?:bl)?quote"
 _LABEL = re.compile(
-    rb"\{\\(?:listtext|pntext)(?![a-z])((?:[^{}]|\{[^{}]*+\})*+)\}"
+    rb"\{\\(?:listtext|pntext)(?![a-z])((?:[^{}]|\{[^{}]*+\}|(?!))*+)\}"
     # What says how the paragraph looks: Word begins it behind the number.
-    rb"((?:[\r\n]|\{\\\*\\pn(?:[^{}]|\{[^{}]*+\})*+\}|\\(?!(?:par|line|page|sect|column|tab|cell|row"
+    rb"((?:[\r\n]|\{\\\*\\pn(?:[^{}]|\{[^{}]*+\}|(?!))*+\}|\\(?!(?:par|line|page|sect|column|tab|cell|row"
     rb"|nestcell|nestrow|trowd|" + _SIGNS + rb")(?![a-z])|u-?\d)"
-    rb"[a-z]++(?:-?\d++)?[ ]?)*+)"
+    rb"[a-z]++(?:-?\d++)?[ ]?|(?!))*+)"
 )
 _FORMAT = re.compile(rb"\\(?!u-?\d|(?:" + _SIGNS + rb")(?![a-z]))[a-z]+-?\d*[ ]?|[\r\n{}]")
 _ESCAPE = re.compile(rb"\\(?:u(-?\d{1,6})[ ]?|'[0-9a-fA-F]{2}|[a-z]+[ ]?|.)")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from recollect.extract.office import _symbols
 
-_TABLE = re.compile(rb"\{\\fonttbl(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}")
-_FONT = re.compile(rb"\\f(\d{1,6})(?!\d)((?:[^{};\\]|\\(?!f\d)|\{[^{}]*+\})*+);")
+_TABLE = re.compile(rb"\{\\fonttbl(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\}|(?!))*+\}|(?!))*+\}")
+_FONT = re.compile(rb"\\f(\d{1,6})(?!\d)((?:[^{};\\]|\\(?!f\d)|\{[^{}]*+\}|(?!))*+);")
 _NAME = re.compile(rb"[\s}](symbol|wingdings(?: 2)?)\s*+(?:\{[^{}]*+\}\s*+)?\Z", re.IGNORECASE)
 _NAME_BYTES = 200
 _CHARSET = re.compile(rb"\\fcharset2(?!\d)")

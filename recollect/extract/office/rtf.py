@@ -48,7 +48,7 @@ indexes for text."""
 _OPTIONAL = re.compile(rb"\\[\\{}]|\{\s*+\\\*|\\\*(?=\\)")
 """what may be the mark of a group that readers may leave out; it is one at its beginning alone"""
 _NUMBER_AHEAD = re.compile(rb"\\u-?\d{1,6}\Z")
-_TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\})*+\}")
+_TWICE = re.compile(rb"\{\\nonesttables(?![a-z])(?:[^{}]|\{[^{}]*+\}|(?!))*+\}")
 """a cell within a cell once more, for readers that do not know such"""
 _PAIR = re.compile(
     rb"\\u(-(?:10[0-2]|9[2-9])\d\d|5(?:5[3-9]|6[0-3])\d\d)[ ]?(?:\\'[0-9a-fA-F]{2}|[^\\{}\s]){0,2}"
@@ -72,7 +72,7 @@ _HEADING = re.compile(rb"\{\\s(\d{1,5})\\[^{};]* [Hh]eading ([1-9]);\}")
 _STYLED = re.compile(rb"(?<![\\{])\\s(\d{1,5})(?!\d)")
 _OUTLINE = b"\\outlinelevel"
 _ADDRESS = re.compile(
-    rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*")++)'
+    rb'(\\fldinst(?![a-z])[^"}]{0,500}?\bHYPERLINK)((?:\s|\\\\[a-z]|"[^"{}]*"|(?!))++)'
 )
 _ARGUMENT = re.compile(rb'(?:\\\\([a-z])\s*)?"([^"]*)"')
 _HIDING = re.compile(rb"[{}]|\\(?:v(\d*)(?![a-z])|plain(?![a-z]))|(\\(?:[\\{}]|u-?\d{1,7}[ ]?))")

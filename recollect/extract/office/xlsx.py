@@ -30,7 +30,7 @@ _NOT_A_PATTERN = re.compile(
     r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|General', re.IGNORECASE
 )
 
-_CODE = re.compile(r"""(?:[-+() 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\])*+(?=;|\Z)""")
+_CODE = re.compile(r"""(?:[-+() 0]|\\[^0-9#?]|"[^"0-9#?]*"|_.|\[[A-Z][a-z]+\]|(?!))*+(?=;|\Z)""")
 """The format of a number with leading zeros, such as `00000` or `000-00-0000`."""
 _UNSHOWN = re.compile(r'_.|\[[^\]]*\]|["\\]')
 

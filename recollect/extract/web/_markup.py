@@ -16,10 +16,10 @@ _HARMLESS = 16_384
 
 _TAG_OR_COMMENT = re.compile(
     r"<(?:!--(?:-?>)?|(/?)([A-Za-z][^\s/>]*+)"
-    r"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+)*+>?)"
+    r"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?!))?+|(?!))?+|(?!))*+>?)"
 )
 _ATTRIBUTE = re.compile(
-    r"[\s/=]*+[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+)?+)?+"
+    r"[\s/=]*+[^\s/>=]++(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?!))?+|(?!))?+"
 )
 _END_OF_COMMENT = re.compile(r"--!?>")
 _LONG_TAG = re.compile(rf"<[A-Za-z][^>]{{{2 * MAX_ATTRIBUTES - 2}}}")
@@ -83,7 +83,8 @@ _ENDED_BY_OTHERS = frozenset(
 _CLOSED_WITHIN = {"rt": "ruby", "rp": "ruby", "optgroup": "select"}
 """Elsewhere the next of these stands within the one before it."""
 _PAGE = re.compile(
-    r"\ufeff?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*+(?:<!doctype\s+html|<html[\s>])", re.I | re.S
+    r"\ufeff?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*|(?!))*+(?:<!doctype\s+html|<html[\s>])",
+    re.I | re.S,
 )
 _BLOCKS = frozenset(
     [

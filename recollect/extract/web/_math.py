@@ -24,9 +24,9 @@ _PICTURES = (
 _DELIMITED = re.compile(r"\$([^$]*)\$|\\\[(.*)\\\]", re.DOTALL)
 _STYLE = re.compile(r"\{\\(?:display|text)style (.*)\}", re.DOTALL)
 
-_REST = r"((?:[^<>\"]|\"[^\"]*\")*+)>"
+_REST = r"((?:[^<>\"]|\"[^\"]*\"|(?!))*+)>"
 _MARKUP = re.compile(
-    rf"<!--.*?-->|<(mi|mn|mo)(?:\s(?:[^<>\"]|\"[^\"]*\")*+)?>([^<]*)</\1>|<(/?)([A-Za-z][^\s<>/]*){_REST}|([^<]+)",
+    rf"<!--.*?-->|<(mi|mn|mo)(?:\s(?:[^<>\"]|\"[^\"]*\"|(?!))*+)?>([^<]*)</\1>|<(/?)([A-Za-z][^\s<>/]*){_REST}|([^<]+)",
     re.DOTALL,
 )
 """as the parser writes what it read"""

@@ -11,8 +11,10 @@ from recollect.extract._text import TEXT_BYTES, clean_line, decode
 from recollect.model import Blob, Extracted
 
 _FOLD = re.compile(rb"(?:\r\n?|\n)[ \t]")
-_LINE = re.compile(r'(?:[\w-]+\.)?([A-Za-z][\w-]*)((?:;(?:[^:;"]|"[^"]*")*+)*+):(.*)', re.DOTALL)
-_PARAMETER = re.compile(r';([\w-]+)(?:=((?:[^;"]|"[^"]*")*+))?')
+_LINE = re.compile(
+    r'(?:[\w-]+\.)?([A-Za-z][\w-]*)((?:;(?:[^:;"]|"[^"]*"|(?!))*+|(?!))*+):(.*)', re.DOTALL
+)
+_PARAMETER = re.compile(r';([\w-]+)(?:=((?:[^;"]|"[^"]*"|(?!))*+))?')
 _ESCAPED = re.compile(r"\\([\\,;:nN])")
 _PIECES = re.compile(r"(?<!\\);")
 _DATE = re.compile(r"\b(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)(\d\d)?(Z)?)?(?!\d)")
