@@ -32,7 +32,7 @@ import Stemmer
 
 from recollect.index import languages, spellings
 
-VERSION = 1
+VERSION = 2
 """Of the words that a text is found by. Raised by a change of them, it has the workers give them to
 the texts that are there (`ops/rewording.py`)."""
 K1 = 1.2
