@@ -562,7 +562,7 @@ def test_pages_for_which_time_does_not_suffice_are_named(alone):
     assert extracted.text.startswith("Text")
     assert extracted.text.endswith("More text")
     assert 2 <= len(read) < 14
-    (warning, *_) = extracted.warnings
+    (warning,) = extracted.warnings
     assert "left unread" in warning
     assert f" {max(page for page in read if page < 14) + 1}" in warning
 

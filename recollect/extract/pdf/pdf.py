@@ -8,7 +8,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.errors import Permanent
@@ -86,7 +86,7 @@ def extract(blob: Blob) -> Extracted:
     pages = [replace(page, text=page.usable) for page in read.pages]
     them = "it" if len(wanting) == 1 else "them"
     warning = f"{_named(wanting, 'a picture', 'pictures')}; to have {them} read: {_ocr.MEND}"
-    return _put_together(replace(read, pages=pages), warning)
+    return _put_together(replace(read, pages=pages), warning, unread=set(wanting))
 
 
 def extract_heavy(blob: Blob) -> Extracted:
@@ -109,7 +109,7 @@ def extract_heavy(blob: Blob) -> Extracted:
                 pages.append(replace(page, text=_with_stamp(seen, page.usable)))
     unread = _named(left_out, "left unread", "left unread")
     warnings = [f"{unread}: reading pictures took too long."] if left_out else []
-    return _put_together(replace(read, pages=pages), *warnings)
+    return _put_together(replace(read, pages=pages), *warnings, unread=set(left_out))
 
 
 def _with_stamp(seen: str, stamp: str) -> str:
@@ -168,7 +168,7 @@ def _bulleted(text: str) -> str:
     return _BULLET.sub("\n- ", text) if "\x7f" in text else text
 
 
-def _put_together(read: _Read, *warnings: str) -> Extracted:
+def _put_together(read: _Read, *warnings: str, unread: Collection[int] = ()) -> Extracted:
     parts: list[str] = []
     places: list[Place] = []
     length = 0
@@ -177,7 +177,7 @@ def _put_together(read: _Read, *warnings: str) -> Extracted:
             places.append(Place(length, {"page": page.number}))
             parts.append(part)
             length += len(part) + 2
-    empty = [page.number for page in read.pages if not page.text.strip()]
+    empty = [page.number for page in read.pages if not (page.text.strip() or page.number in unread)]
     return Extracted(
         "\n\n".join(parts),
         title=read.title,
