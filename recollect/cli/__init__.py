@@ -26,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from recollect.cli._help import plain
 from recollect.cli._lazy import loaded, tell_new_name
-from recollect.cli.output import speaks_unicode, tell
+from recollect.cli.output import closed, speaks_unicode, tell
 from recollect.errors import NO_ROOM, BadRequestError, RecollectError, SetupError, in_words
 
 _Row = tuple[str, str, str]
@@ -219,9 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tell(f"error: {error}")
         raise SystemExit(1) from None
     except OSError as error:
-        if error.errno not in NO_ROOM or error.filename is not None:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            tell(f"error: {closed(error)}")
+        elif error.errno in NO_ROOM and error.filename is None:
+            tell(f"error: what it prints cannot be written: {error.strerror}")
+        else:
             raise
-        tell(f"error: what it prints cannot be written: {error.strerror}")
         raise SystemExit(1) from error
     except UnicodeEncodeError as error:
         # An argument comes with a lone surrogate for each byte that is no UTF-8.

@@ -1,7 +1,7 @@
 """The App of a process that serves."""
 
 from recollect.app import App, open_app, prepare
-from recollect.cli.output import fail
+from recollect.cli.output import closed, fail
 from recollect.config import Config
 from recollect.db.embedded import database
 from recollect.db.schema import migrate
@@ -21,5 +21,7 @@ def opened(config: Config, *, supervised: bool = False) -> App:
             elif not supervised:
                 migrate(url, index_shards=config.index_shards)
             return open_app(config, url, serves=True)
+    except PermissionError as error:
+        fail(closed(error), code=2)
     except (SetupError, Unavailable) as error:
         fail(str(error), code=2 if isinstance(error, SetupError) else 1)

@@ -31,7 +31,7 @@ from recollect.blobs import folder_of, new_key, open_blobs
 from recollect.cli._config import load, unknown
 from recollect.cli._log import log_of_command
 from recollect.cli.client import AsJson
-from recollect.cli.output import echo_json, shown, table, tell
+from recollect.cli.output import closed, echo_json, shown, table, tell
 from recollect.config import PREFIX, Config, cores, proxies_of_environment, temporary_folder
 from recollect.connectors import all as all_connectors
 from recollect.db import citus, open_once, takes_writes, versions
@@ -168,8 +168,9 @@ def _findings(config: Config) -> list[CheckResult]:
 def _surely(check: Callable[..., list[CheckResult]], *given: Config | bool) -> list[CheckResult]:
     try:
         return check(*given)
-    except RecollectError as error:
-        return [CheckResult(check.__name__.removeprefix("_"), "FAIL", str(error))]
+    except (RecollectError, PermissionError) as error:
+        told = closed(error) if isinstance(error, PermissionError) else str(error)
+        return [CheckResult(check.__name__.removeprefix("_"), "FAIL", told)]
 
 
 def _settings(config: Config) -> list[tuple[str, str, bool]]:

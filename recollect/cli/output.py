@@ -43,6 +43,12 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
+def closed(error: PermissionError) -> str:
+    """What to tell a user who is not the one of the service."""
+    told = f"{error.filename} is closed to this user ({error.strerror})"
+    return f"{told}: open it, or run this as the user of the service"
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Go on if the user agrees, or if `yes` says so without a question.
 

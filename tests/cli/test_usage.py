@@ -340,3 +340,34 @@ def test_the_doctor_names_secrets_that_others_may_read(tmp_path: Path) -> None:
 
     assert [one.rpartition("/")[2] for one in told] == ["secret-key", "password"]
     assert all(one.startswith(f"{tmp_path}/") for one in told)
+
+
+STRANGER = """
+import os, sys
+from recollect.cli import _database, doctor, main, trust
+
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize("command", ["doctor", "verify"])
+def test_a_user_who_may_not_look_into_the_data_folder_is_told_so(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit of systemd closes it to all but its own user; commands ended with a traceback."""
+    data = tmp_path / "data"
+    (data / "postgres").mkdir(parents=True)
+    data.chmod(0o700)
+    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(data))
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, command], capture_output=True, text=True, check=False
+    )
+
+    assert f"{data}/" in done.stdout + done.stderr
+    assert "is closed to this user (Permission denied)" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
