@@ -29,7 +29,7 @@ MODEL_FILES = ("model.bin", "config.json", "tokenizer.json")
 GET_BETTER = (
     "Set RECOLLECT_TRANSCRIBER_MODEL to the folder of a faster-whisper model, or"
     " RECOLLECT_TRANSCRIBER_URL and RECOLLECT_TRANSCRIBER_MODEL to an endpoint with OpenAI's"
-    " /audio/transcriptions, and add the file again."
+    " /audio/transcriptions, then retry the document."
 )
 
 

@@ -172,6 +172,8 @@ def test_without_an_engine_what_is_known_is_kept_and_the_mend_is_named(app: App)
     assert found.text == "Title: Talk\nDuration: 0:02"
     [warning] = found.warnings
     assert "RECOLLECT_TRANSCRIBER_MODEL" in warning
+    # `recollect add` passes over a file that is as it was, and would not transcribe it.
+    assert warning.endswith("then retry the document.")
     assert not found.unheard
 
 
