@@ -31,7 +31,6 @@ from recollect.orgs import audit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Show progress until searches use it.")]
-GB = 1_000_000_000
 LOOK = 1.0
 """Seconds between two looks at the progress."""
 _PAUSE = threading.Event()
@@ -166,9 +165,13 @@ def _tell_cost(name: str, width: int, estimate: Estimate) -> None:
     disk = estimate.vectors + estimate.vector_index
     tell(
         f"{name}: {width} dimensions; {estimate.texts:,} texts to embed; about"
-        f" {disk / GB:.2f} GB of disk for its vectors and their index, and up to"
-        f" {estimate.rewritten / GB:.2f} GB for rows that are written again"
+        f" {_size(disk)} of disk for its vectors and their index, and up to"
+        f" {_size(estimate.rewritten)} for rows that are written again"
     )
+
+
+def _size(bytes_: int) -> str:
+    return f"{bytes_ / 1e9:.2f} GB" if bytes_ >= 10**8 else f"{bytes_ / 1e6:.1f} MB"
 
 
 # --- what is shown -------------------------------------------------------------------------------

@@ -725,6 +725,16 @@ def test_an_index_that_fails_after_its_change_was_given_up_is_no_news(
     assert (found.index.phase, found.failure) == (None, None)
 
 
+@pytest.mark.parametrize(("size", "told"), [(1_600_000, "1.6 MB"), (400_000_000, "0.40 GB")])
+def test_what_a_switch_costs_is_told_of_small_installations_too(
+    size: int, told: str, capsys: pytest.CaptureFixture[str]
+):
+    """All below five megabytes was 0.00 GB."""
+    cli._tell_cost("other", 384, model_switch.Estimate(1278, size, 0, 2 * size))
+
+    assert f"about {told} of disk for its vectors" in capsys.readouterr().err
+
+
 def test_who_stops_waiting_for_a_change_is_told_that_it_goes_on(
     filled: Ground, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
