@@ -23,8 +23,9 @@ _REMEDIES: Mapping[str, str] = {
     "unreadable_content": "Open it on your own machine. If it opens there, save it again and send"
     " it whole; if not, it is damaged: find another copy.",
     "encrypted_file": "Remove the password and send it again.",
-    "empty_content": "If it is a scan, install text recognition (`pip install 'recollect[ocr]'`)"
-    " and retry. If not, there is nothing to find in it: delete it.",
+    "empty_content": "If it is a scan and `recollect doctor` shows `off pictures`, install text"
+    " recognition (`pip install 'recollect[ocr]'`) and retry. If not, there is nothing to find in"
+    " it: delete it.",
     "too_large": "Split it into files below the limit that the message names, and send those.",
     "extraction_timeout": _SPLIT,
     "extraction_memory": _SPLIT,
