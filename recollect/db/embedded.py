@@ -508,10 +508,11 @@ class Embedded:
             self._make_folders()
             file = _lock_file(self.data_dir / "postgres.lock")
         except OSError as error:
-            raise SetupError(
-                f"the data folder {self.data_dir} cannot be written to ({error.strerror});"
-                " RECOLLECT_DATA_DIR names another"
-            ) from error
+            told = f"the data folder {self.data_dir} cannot be written to ({error.strerror})"
+            if isinstance(error, PermissionError) and os.access(self.data_dir, os.W_OK):
+                told += f": {error.filename} belongs to another user; `chown -R` gives it back"
+                raise SetupError(told) from error
+            raise SetupError(f"{told}; RECOLLECT_DATA_DIR names another") from error
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

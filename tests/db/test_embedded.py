@@ -245,6 +245,33 @@ def test_a_data_folder_that_cannot_be_made_is_told_with_the_setting(tmp_path: Pa
             Embedded(folder).ensure()
 
 
+AS_ANOTHER = """
+import os, sys
+from pathlib import Path
+from recollect.db.embedded import Embedded
+
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+Embedded(Path(sys.argv[1])).ensure()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make what others may not use")
+def test_what_root_left_in_the_folder_of_the_service_is_named(short_tmp: Path) -> None:
+    """As after a restore by root: the folder is the service's own, and can be written to."""
+    data = short_tmp / "left by root"
+    data.mkdir()
+    os.chown(data, 54321, 54321)
+    lock = data / "postgres.lock"
+    lock.touch(mode=0o600)
+
+    starting = [sys.executable, "-c", AS_ANOTHER, str(data)]
+    done = subprocess.run(starting, capture_output=True, text=True, check=False)
+
+    assert f"{lock} belongs to another user; `chown -R` gives it back" in done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
 def test_a_server_starts_from_an_installation_that_its_user_may_not_enter(
     short_tmp: Path, tmp_path: Path
