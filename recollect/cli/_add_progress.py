@@ -85,5 +85,5 @@ def _steps(progress: AddProgress) -> Iterator[tuple[str, str]]:
     for stage, count in progress.stages.items():
         yield stage.value, str(count)
     yield SEARCHABLE, f"{progress.searchable}/{progress.awaited}"
-    if progress.failed:
-        yield "failed", str(progress.failed)
+    if failed := progress.refused + progress.failed:
+        yield "failed", str(failed)

@@ -339,6 +339,8 @@ class DocumentWatch:
 
     def look(self) -> None:
         """One round, if it is time for one."""
+        if time.monotonic() - self._asked > QUIET:  # while all is refused, nothing is pending
+            self._ask_what_hinders()
         if not self.pending or self.due_in() > 0:
             return
         before = (len(self.pending), self.stages)
@@ -353,8 +355,6 @@ class DocumentWatch:
         else:
             self._pause = PAUSES[0]
             self._moved = time.monotonic()
-        if time.monotonic() - self._asked > QUIET:
-            self._ask_what_hinders()
         if time.monotonic() - self._moved > QUIET and not (self._explained or self._trouble):
             why = "is a worker running?"
             if self.reading is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli._add_progress import AddProgress
+from recollect.cli._add_progress import AddProgress, _steps
 from recollect.cli._add_sending import attempt
 from recollect.cli._add_sources import AddReport, Outcome
 from recollect.cli._bar import WINDOW, BarState, Pace, words
@@ -264,6 +264,10 @@ def test_what_failed_leaves_nothing_to_wait_for() -> None:
     shown = progress(total=5, handled=5, refused=1, closed=1, awaited=3, searchable=2, failed=1).bar
 
     assert (shown.done, shown.failed, shown.past, shown.total) == (3, 2, 5, 5)
+
+
+def test_lines_count_what_is_refused_as_failed_as_the_bar_does() -> None:
+    assert ("failed", "2") in _steps(progress(total=5, handled=2, refused=1, failed=1))
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
