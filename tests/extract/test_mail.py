@@ -148,6 +148,20 @@ def test_paths_of_a_folder_begin_with_the_subject(unpack: Unpack):
     assert all("/" not in path.split("/", 1)[1] for path in after)
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+def test_names_in_raw_bytes_are_read(unpack: Unpack, charset: str):
+    head = "From: a@orchard.test\nSubject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+    odd = "--x\nContent-Type: text/ä\n\nplums\n"
+    named = 'Content-Disposition: attachment; filename="Äpfel und Süßes.txt"'
+    text = f"{head}--x\n\nhello\n{odd}--x\n{named}\n\npears\n--x--\n"
+
+    found, members = unpack(text.encode(charset), "a.eml")
+
+    assert [*members.values()] == [b"plums", b"pears"]
+    assert members["Äpfel und Süßes.txt"] == b"pears"
+    assert ", Äpfel und Süßes.txt" in found.text
+
+
 @pytest.mark.parametrize(
     "name",
     ["../../etc/a.txt", "a\0b.txt", "\u202etxt.a.txt", "a/b.txt", "C:\\x.txt", "é" * 400 + ".txt"],

@@ -12,6 +12,7 @@ from dataclasses import replace
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
+from email.policy import Compat32
 from email.utils import parsedate_to_datetime
 from typing import cast
 from urllib.parse import unquote
@@ -44,6 +45,14 @@ _SIGNATURES = frozenset(
 )
 
 
+class _AsTheyCame(Compat32):
+    """Bytes beyond ASCII in headers are lone surrogates, as `_words` takes them; Python's own makes
+    each a U+FFFD."""
+
+    def header_fetch_parse(self, name: str, value: str) -> str:
+        return value
+
+
 def extract(blob: Blob) -> Extracted:
     return _read(blob, None)
 
@@ -65,7 +74,7 @@ def _read(blob: Blob, files: Unpacking | None) -> Extracted:
     is_folder = _ENVELOPE.match(data) is not None
     starts = [found.start() for found in _ENVELOPE.finditer(data)] if is_folder else []
     if len(starts) < 2:
-        message = email.message_from_bytes(data)
+        message = _parse(data)
         reading = _Reading(files)
         text = reading.read(message, 0)
         title = _header(message, "Subject") or None
@@ -80,7 +89,7 @@ def _read_folder(data: bytes, starts: Sequence[int], files: Unpacking | None) ->
     size = 0
     for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
         body = _ESCAPED.sub(b"From ", data[start:end])
-        message = email.message_from_bytes(body)
+        message = _parse(body)
         subject = _header(message, "Subject") or "No subject"
         reading = _Reading(files, f"{safe_name(subject) or 'No subject'}/")
         text = f"## {subject}\n\n{reading.read(message, 0)}"
@@ -195,6 +204,10 @@ class _Reading:
         return text.strip()
 
 
+def _parse(data: bytes) -> Message:
+    return email.message_from_bytes(data, policy=_AsTheyCame())
+
+
 def _data(part: Message) -> bytes:
     data = part.get_payload(decode=True)
     return data if isinstance(data, bytes) else b""
@@ -226,7 +239,7 @@ def _messages(part: Message) -> list[Message]:
         bodies = [base64.b64decode(str(one.get_payload())) for one in found]
     except ValueError:
         return found
-    return [email.message_from_bytes(body) for body in bodies]
+    return [_parse(body) for body in bodies]
 
 
 def _report(part: Message) -> str:
@@ -290,18 +303,16 @@ def _file_name(part: Message) -> str | None:
     if name := safe_name(_words(part.get_filename() or "")):
         return name
     kind = part.get_content_type()
-    address = str(part.get("Content-Location", "")).strip()
+    address = _words(str(part.get("Content-Location", ""))).strip()
     if not address:
-        return f"unnamed ({kind})"
+        return clean_line(f"unnamed ({kind})")
     if address.startswith("cid:") or not kind.startswith(_SHOWN_IN_PAGES):
         return None
     return safe_name(unquote(re.split("[?#]", address)[0]))
 
 
 def _header(message: Message, name: str) -> str:
-    # As they came: what is beyond ASCII in them is lost in what Python makes of them.
-    raw = [str(value) for key, value in message.raw_items() if key.lower() == name.lower()]
-    values = [_words(value) for value in raw]
+    values = [_words(str(value)) for value in message.get_all(name, [])]
     text = clean_line(", ".join(value for value in values if value))
     if name == "Date":
         try:
