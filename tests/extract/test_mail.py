@@ -10,6 +10,7 @@ from recollect.errors import Permanent
 from tests.extract import office
 from tests.extract.archives import packed
 from tests.extract.conftest import Unpack
+from tests.extract.samples import pdf
 
 
 def _plain(message):
@@ -121,6 +122,31 @@ def test_an_attachment_without_a_name_is_handed_over(unpack: Unpack):
 
     assert "Attachments: unnamed (text/csv), unnamed (text/csv)" in found.text
     assert [*members.values()] == [b"pears,2"] * 2
+
+
+@pytest.mark.parametrize("outer", ["mixed", "signed"])
+def test_an_attachment_without_a_name_is_handed_over_from_a_message_that_was_wrapped(
+    unpack: Unpack, outer: str
+):
+    """By a list that adds its footer, or a program that signs."""
+    kind = "Content-Type: multipart/mixed; boundary="
+    head = f"From: a@orchard.test\nSubject: s\n{kind}y\n\n".replace("mixed", outer)
+    inner = f"{kind}x\n\n--x\n\nhello\n--x\nContent-Type: text/csv\n\npears,2\n--x--\n"
+    last = "Content-Type: application/pgp-signature\n\n-----BEGIN PGP SIGNATURE-----"
+
+    _, members = unpack(f"{head}--y\n{inner}--y\n{last}\n--y--\n".encode(), "a.eml")
+
+    assert [*members.values()] == [b"pears,2"]
+
+
+def test_a_message_that_is_but_a_file_hands_it_over(unpack: Unpack):
+    head = b"From: a@orchard.test\nSubject: Scan\nContent-Type: application/pdf\n"
+    scan = pdf("pears")
+    coded = b"Content-Transfer-Encoding: base64\n\n" + base64.b64encode(scan)
+
+    _, members = unpack(head + coded, "a.eml")
+
+    assert [*members.values()] == [scan]
 
 
 def test_a_message_with_nothing_to_hand_over_holds_no_files(unpack: Unpack):

@@ -281,9 +281,21 @@ def _is_enclosed(part: Message) -> bool:
 
 
 def _enclosed_unnamed(message: Message) -> list[Message]:
-    """What stands beside the text of a message, rather than in it (RFC 2046 5.1.3)."""
-    parts = _payloads(message) if message.get_content_type() == "multipart/mixed" else []
-    return [part for part in parts if not _is_file(part) and "Content-ID" not in part]
+    """What stands beside the text of a message, rather than in it (RFC 2046 5.1.3), or instead."""
+    beside, pending = [message], [message]
+    while pending:
+        part = pending.pop()
+        if part.get_content_type() == "multipart/mixed":
+            beside += _payloads(part)
+        if part.get_content_type() in ("multipart/mixed", "multipart/signed"):
+            pending += _payloads(part)
+    return [
+        part
+        for part in beside
+        if not _is_file(part)
+        and "Content-ID" not in part
+        and part.get_content_type() not in _SIGNATURES
+    ]
 
 
 def _is_beside_text(part: Message) -> bool:
