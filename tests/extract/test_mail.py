@@ -327,6 +327,8 @@ def test_headers_in_raw_bytes_are_read(read):
     ["Date: the day before", "Date: Mon, 99 Feb 9999 99:99:99", "Subject: =?utf-8?b?!!!?=",
      "Subject: =?no-such?q?a?=", "From: <<>>@@,,;", "Content-Type: multipart/mixed",
      "Content-Type: text/plain; charset*=x'y'z%%", "Content-Transfer-Encoding: base64",
+     "Content-Type: text/plain; name*=a; name*0=b", "Content-Type: text/plain; charset*=%00'x'y",
+     "Content-Type: multipart/mixed; charset=undefined; x=\N{WHITE SQUARE}\n\n\N{WHITE SQUARE}",
      "Content-Disposition: ;;;filename=\"", "To: " + "(" * 5000],
 )  # fmt: skip
 def test_broken_headers_break_nothing(read, header):

@@ -13,8 +13,8 @@ from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
 from email.policy import Compat32
-from email.utils import parsedate_to_datetime
-from typing import cast
+from email.utils import collapse_rfc2231_value, parsedate_to_datetime
+from typing import Any, cast
 from urllib.parse import unquote
 
 from recollect.extract._charsets import decoded
@@ -45,9 +45,22 @@ _SIGNATURES = frozenset(
 )
 
 
+class _Part(Message):
+    """One whose parameters break nothing: Python fails on some that do not follow RFC 2231."""
+
+    def get_param(self, *args: Any, **named: Any) -> Any:
+        try:
+            value = super().get_param(*args, **named)
+            return collapse_rfc2231_value(value) if isinstance(value, tuple) else value
+        except (TypeError, ValueError):
+            return named.get("failobj", args[1] if len(args) > 1 else None)
+
+
 class _AsTheyCame(Compat32):
     """Bytes beyond ASCII in headers are lone surrogates, as `_words` takes them; Python's own makes
     each a U+FFFD."""
+
+    message_factory = _Part
 
     def header_fetch_parse(self, name: str, value: str) -> str:
         return value
@@ -214,10 +227,10 @@ def _data(part: Message) -> bytes:
 
 
 def _payloads(part: Message) -> list[Message]:
-    payload: object = part.get_payload()
-    if not isinstance(payload, list):
+    if not part.is_multipart():
         return []
-    return [one for one in cast(list[object], payload) if isinstance(one, Message)]
+    payload = cast(list[object], part.get_payload())
+    return [one for one in payload if isinstance(one, Message)]
 
 
 def _leaves(parts: list[Message]) -> Iterator[Message]:
