@@ -139,6 +139,23 @@ def test_an_attachment_without_a_name_is_handed_over_from_a_message_that_was_wra
     assert [*members.values()] == [b"pears,2"]
 
 
+def test_what_a_mac_keeps_of_a_file_is_no_attachment(unpack: Unpack):
+    def part(kind: str, data: bytes) -> str:
+        head = f'--y\nContent-Type: {kind}; name="a.csv"\nContent-Transfer-Encoding: base64\n\n'
+        return head + base64.b64encode(data).decode() + "\n"
+
+    kind = "Content-Type: multipart/{}; boundary={}\n\n"
+    head = f"From: a@orchard.test\nSubject: s\n{kind.format('mixed', 'x')}--x\n\nhello\n--x\n"
+    fork = part("application/applefile", b"\x00\x05\x16\x07\x00\x02\x00\x00" + bytes(90))
+    both = kind.format("appledouble", "y") + fork + part("text/csv", b"pears,2") + "--y--\n"
+
+    found, members = unpack(f"{head}{both}--x--\n".encode(), "a.eml")
+
+    assert members == {"a.csv": b"pears,2"}
+    assert found.text.endswith("Attachments: a.csv")
+    assert found.warnings == ()
+
+
 def test_a_message_that_is_but_a_file_hands_it_over(unpack: Unpack):
     head = b"From: a@orchard.test\nSubject: Scan\nContent-Type: application/pdf\n"
     scan = pdf("pears")

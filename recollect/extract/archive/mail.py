@@ -196,7 +196,9 @@ class _Reading:
                 yield from filter(_is_beside_text, _leaves(others))
                 pending += chosen
             else:
-                pending += reversed(_payloads(part))
+                # A file of a Mac comes second, behind what its Finder keeps of it (RFC 1740).
+                parts = _payloads(part)
+                pending += reversed(parts[1:] if kind == "multipart/appledouble" else parts)
 
     def _invitation(self, part: Message) -> str:
         text, _ = ical.read(_data(part), f"{_INVITATION}; charset={part.get_content_charset()}")
