@@ -139,6 +139,19 @@ def test_an_attachment_without_a_name_is_handed_over_from_a_message_that_was_wra
     assert [*members.values()] == [b"pears,2"]
 
 
+def test_a_message_that_begins_with_a_pdf_in_readable_signs_is_a_message(unpack: Unpack):
+    def attached(message: EmailMessage):
+        message.set_content("The list is attached.")
+        message.add_attachment(scan, "application", "pdf", filename="a.pdf", cte="quoted-printable")
+
+    scan = pdf("pears")
+
+    found, members = unpack(office.eml(attached), "a.eml")
+
+    assert "The list is attached." in found.text
+    assert members == {"a.pdf": scan}
+
+
 def test_what_a_mac_keeps_of_a_file_is_no_attachment(unpack: Unpack):
     def part(kind: str, data: bytes) -> str:
         head = f'--y\nContent-Type: {kind}; name="a.csv"\nContent-Transfer-Encoding: base64\n\n'
