@@ -152,6 +152,20 @@ def test_a_message_that_begins_with_a_pdf_in_readable_signs_is_a_message(unpack:
     assert members == {"a.pdf": scan}
 
 
+def test_nothing_that_pgp_adds_to_a_message_is_a_text(unpack: Unpack):
+    def attached(message: EmailMessage):
+        message.set_content("hello")
+        key = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEZ"
+        message.add_attachment(key, "application", "pgp-keys", filename="OpenPGP_0xA.asc")
+        letter = b"-----BEGIN PGP MESSAGE-----\n\nhF4DZ"
+        message.add_attachment(letter, "application", "octet-stream", filename="encrypted.asc")
+
+    found, members = unpack(office.eml(attached), "a.eml")
+
+    assert members == {}
+    assert found.warnings == ("1 file in it was not read, because it is encrypted.",)
+
+
 def test_what_a_mac_keeps_of_a_file_is_no_attachment(unpack: Unpack):
     def part(kind: str, data: bytes) -> str:
         head = f'--y\nContent-Type: {kind}; name="a.csv"\nContent-Transfer-Encoding: base64\n\n'

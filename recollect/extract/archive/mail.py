@@ -41,8 +41,15 @@ _INVITATION = "text/calendar"
 _SHOWN_IN_PAGES = ("image/", "audio/", "video/", "application/pdf")
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 _SIGNATURES = frozenset(
-    {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}
+    {
+        "application/pkcs7-signature",
+        "application/x-pkcs7-signature",
+        "application/pgp-signature",
+        "application/pgp-keys",
+    }
 )
+"""and the keys that programs send along with them"""
+_LOCKED = b"-----BEGIN PGP MESSAGE-----"
 
 
 class _Part(Message):
@@ -169,6 +176,8 @@ class _Reading:
             files.check_size(len(data))
             path = files.free(self._above + name.replace("/", "-"))
             files.check_path(path)
+            if data.lstrip().startswith(_LOCKED):
+                raise Skipped("it is encrypted")
             found = detect(data[:HEAD], name=path, mime=None)
             if found is None:
                 raise Skipped(UNSUPPORTED)
