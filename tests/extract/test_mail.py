@@ -193,6 +193,19 @@ def test_a_message_that_is_but_a_file_hands_it_over(unpack: Unpack):
     assert [*members.values()] == [scan]
 
 
+def test_a_warning_names_the_most_common_reasons(unpack: Unpack):
+    def attached(message: EmailMessage):
+        message.set_content("hello")
+        for data in (b"", b"\0", b"-----BEGIN PGP MESSAGE-----", packed({"a": "apples"})[:-9]):
+            message.add_attachment(data, "application", "octet-stream", filename="a.zip")
+
+    found, _ = unpack(office.eml(attached), "a.eml")
+
+    [warning] = found.warnings
+    assert warning.startswith("4 files in it were not read: it is empty (1), ")
+    assert warning.endswith(" (1), and others.")
+
+
 def test_a_message_with_nothing_to_hand_over_holds_no_files(unpack: Unpack):
     found, _ = unpack(office.eml(_plain), "a.eml")
 

@@ -81,7 +81,7 @@ def unpack(blob: Blob, keep: Keep) -> Extracted:
     """The text; `keep` gets each attachment that can be read, those of archives as well."""
     files = Unpacking(keep)
     read = _read(blob, files)
-    return replace(read, warnings=[*read.warnings, *files.warnings()])
+    return replace(read, warnings=[*read.warnings, *files.warnings(rest=", and others")])
 
 
 def _read(blob: Blob, files: Unpacking | None) -> Extracted:
