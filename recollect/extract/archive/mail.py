@@ -207,7 +207,7 @@ class _Reading:
             else:
                 # A file of a Mac comes second, behind what its Finder keeps of it (RFC 1740).
                 parts = _payloads(part)
-                pending += reversed(parts[1:] if kind == "multipart/appledouble" else parts)
+                pending += reversed((kind == "multipart/appledouble" and parts[1:]) or parts)
 
     def _invitation(self, part: Message) -> str:
         text, _ = ical.read(_data(part), f"{_INVITATION}; charset={part.get_content_charset()}")
