@@ -201,8 +201,8 @@ def rtf(head: bytes) -> bool | None:
 
 def pdf(head: bytes) -> bool | None:
     # Readers accept the mark anywhere in the first 1,024 bytes (ISO 32000-1, annex H, note 13);
-    # but an archive may begin with a PDF as it is, and a text may speak of the mark.
-    if _zip.is_zip(head) or b"%PDF-" not in head[:1024]:
+    # but an archive or a mail may begin with a PDF as it is, and a text may speak of the mark.
+    if b"%PDF-" not in head[:1024] or _zip.is_zip(head) or mail(head):
         return False
     return True if _PDF.search(head[:1024]) or not looks_like_text(head) else None
 

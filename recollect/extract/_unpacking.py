@@ -79,20 +79,20 @@ class Unpacking:
         self.skipped += 1
         self._reasons[reason] += 1
 
-    def warnings(self) -> list[str]:
+    def warnings(self, rest: str = "; its text says why") -> list[str]:
+        """`rest`: what is said of reasons that are too many to be named."""
         if not self.skipped:
             return []
         were = "was" if self.skipped == 1 else "were"
-        return [f"{counted(self.skipped, 'file')} in it {were} not read{self._why()}."]
+        return [f"{counted(self.skipped, 'file')} in it {were} not read{self._why(rest)}."]
 
-    def _why(self) -> str:
+    def _why(self, rest: str) -> str:
         """The reason if there is one alone, else how often the most common were."""
         if len(self._reasons) == 1:
             each = "" if self.skipped == 1 else " each"
             return f",{each} because {next(iter(self._reasons))}"
         told = [f"{reason} ({count})" for reason, count in self._reasons.most_common(REASONS)]
-        more = "; its text says why" if len(self._reasons) > REASONS else ""
-        return ": " + ", ".join(told) + more
+        return ": " + ", ".join(told) + (rest if len(self._reasons) > REASONS else "")
 
 
 def counted(number: int, what: str) -> str:

@@ -10,6 +10,7 @@ from recollect.errors import Permanent
 from tests.extract import office
 from tests.extract.archives import packed
 from tests.extract.conftest import Unpack
+from tests.extract.samples import pdf
 
 
 def _plain(message):
@@ -123,6 +124,89 @@ def test_an_attachment_without_a_name_is_handed_over(unpack: Unpack):
     assert [*members.values()] == [b"pears,2"] * 2
 
 
+@pytest.mark.parametrize("outer", ["mixed", "signed"])
+def test_an_attachment_without_a_name_is_handed_over_from_a_message_that_was_wrapped(
+    unpack: Unpack, outer: str
+):
+    """By a list that adds its footer, or a program that signs."""
+    kind = "Content-Type: multipart/mixed; boundary="
+    head = f"From: a@orchard.test\nSubject: s\n{kind}y\n\n".replace("mixed", outer)
+    inner = f"{kind}x\n\n--x\n\nhello\n--x\nContent-Type: text/csv\n\npears,2\n--x--\n"
+    last = "Content-Type: application/pgp-signature\n\n-----BEGIN PGP SIGNATURE-----"
+
+    _, members = unpack(f"{head}--y\n{inner}--y\n{last}\n--y--\n".encode(), "a.eml")
+
+    assert [*members.values()] == [b"pears,2"]
+
+
+def test_a_message_that_begins_with_a_pdf_in_readable_signs_is_a_message(unpack: Unpack):
+    def attached(message: EmailMessage):
+        message.set_content("The list is attached.")
+        message.add_attachment(scan, "application", "pdf", filename="a.pdf", cte="quoted-printable")
+
+    scan = pdf("pears")
+
+    found, members = unpack(office.eml(attached), "a.eml")
+
+    assert "The list is attached." in found.text
+    assert members == {"a.pdf": scan}
+
+
+def test_nothing_that_pgp_adds_to_a_message_is_a_text(unpack: Unpack):
+    def attached(message: EmailMessage):
+        message.set_content("hello")
+        key = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEZ"
+        message.add_attachment(key, "application", "pgp-keys", filename="OpenPGP_0xA.asc")
+        letter = b"-----BEGIN PGP MESSAGE-----\n\nhF4DZ"
+        message.add_attachment(letter, "application", "octet-stream", filename="encrypted.asc")
+
+    found, members = unpack(office.eml(attached), "a.eml")
+
+    assert members == {}
+    assert found.warnings == ("1 file in it was not read, because it is encrypted.",)
+
+
+def test_what_a_mac_keeps_of_a_file_is_no_attachment(unpack: Unpack):
+    def part(kind: str, data: bytes) -> str:
+        head = f'--y\nContent-Type: {kind}; name="a.csv"\nContent-Transfer-Encoding: base64\n\n'
+        return head + base64.b64encode(data).decode() + "\n"
+
+    kind = "Content-Type: multipart/{}; boundary={}\n\n"
+    head = f"From: a@orchard.test\nSubject: s\n{kind.format('mixed', 'x')}--x\n\nhello\n--x\n"
+    fork = part("application/applefile", b"\x00\x05\x16\x07\x00\x02\x00\x00" + bytes(90))
+    both = kind.format("appledouble", "y") + fork + part("text/csv", b"pears,2") + "--y--\n"
+
+    for sent in (both, both.replace(fork, "")):
+        found, members = unpack(f"{head}{sent}--x--\n".encode(), "a.eml")
+
+        assert members == {"a.csv": b"pears,2"}
+        assert found.text.endswith("Attachments: a.csv")
+        assert found.warnings == ()
+
+
+def test_a_message_that_is_but_a_file_hands_it_over(unpack: Unpack):
+    head = b"From: a@orchard.test\nSubject: Scan\nContent-Type: application/pdf\n"
+    scan = pdf("pears")
+    coded = b"Content-Transfer-Encoding: base64\n\n" + base64.b64encode(scan)
+
+    _, members = unpack(head + coded, "a.eml")
+
+    assert [*members.values()] == [scan]
+
+
+def test_a_warning_names_the_most_common_reasons(unpack: Unpack):
+    def attached(message: EmailMessage):
+        message.set_content("hello")
+        for data in (b"", b"\0", b"-----BEGIN PGP MESSAGE-----", packed({"a": "apples"})[:-9]):
+            message.add_attachment(data, "application", "octet-stream", filename="a.zip")
+
+    found, _ = unpack(office.eml(attached), "a.eml")
+
+    [warning] = found.warnings
+    assert warning.startswith("4 files in it were not read: it is empty (1), ")
+    assert warning.endswith(" (1), and others.")
+
+
 def test_a_message_with_nothing_to_hand_over_holds_no_files(unpack: Unpack):
     found, _ = unpack(office.eml(_plain), "a.eml")
 
@@ -146,6 +230,20 @@ def test_paths_of_a_folder_begin_with_the_subject(unpack: Unpack):
     assert len(before) == 3
     assert before.items() < after.items()
     assert all("/" not in path.split("/", 1)[1] for path in after)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+def test_names_in_raw_bytes_are_read(unpack: Unpack, charset: str):
+    head = "From: a@orchard.test\nSubject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+    odd = "--x\nContent-Type: text/ä\n\nplums\n"
+    named = 'Content-Disposition: attachment; filename="Äpfel und Süßes.txt"'
+    text = f"{head}--x\n\nhello\n{odd}--x\n{named}\n\npears\n--x--\n"
+
+    found, members = unpack(text.encode(charset), "a.eml")
+
+    assert [*members.values()] == [b"plums", b"pears"]
+    assert members["Äpfel und Süßes.txt"] == b"pears"
+    assert ", Äpfel und Süßes.txt" in found.text
 
 
 @pytest.mark.parametrize(
@@ -287,6 +385,8 @@ def test_headers_in_raw_bytes_are_read(read):
     ["Date: the day before", "Date: Mon, 99 Feb 9999 99:99:99", "Subject: =?utf-8?b?!!!?=",
      "Subject: =?no-such?q?a?=", "From: <<>>@@,,;", "Content-Type: multipart/mixed",
      "Content-Type: text/plain; charset*=x'y'z%%", "Content-Transfer-Encoding: base64",
+     "Content-Type: text/plain; name*=a; name*0=b", "Content-Type: text/plain; charset*=%00'x'y",
+     "Content-Type: multipart/mixed; charset=undefined; x=\N{WHITE SQUARE}\n\n\N{WHITE SQUARE}",
      "Content-Disposition: ;;;filename=\"", "To: " + "(" * 5000],
 )  # fmt: skip
 def test_broken_headers_break_nothing(read, header):

@@ -12,8 +12,9 @@ from dataclasses import replace
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
-from email.utils import parsedate_to_datetime
-from typing import cast
+from email.policy import Compat32
+from email.utils import collapse_rfc2231_value, parsedate_to_datetime
+from typing import Any, cast
 from urllib.parse import unquote
 
 from recollect.extract._charsets import decoded
@@ -40,8 +41,36 @@ _INVITATION = "text/calendar"
 _SHOWN_IN_PAGES = ("image/", "audio/", "video/", "application/pdf")
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 _SIGNATURES = frozenset(
-    {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}
+    {
+        "application/pkcs7-signature",
+        "application/x-pkcs7-signature",
+        "application/pgp-signature",
+        "application/pgp-keys",
+    }
 )
+"""and the keys that programs send along with them"""
+_LOCKED = b"-----BEGIN PGP MESSAGE-----"
+
+
+class _Part(Message):
+    """One whose parameters break nothing: Python fails on some that do not follow RFC 2231."""
+
+    def get_param(self, *args: Any, **named: Any) -> Any:
+        try:
+            value = super().get_param(*args, **named)
+            return collapse_rfc2231_value(value) if isinstance(value, tuple) else value
+        except (TypeError, ValueError):
+            return named.get("failobj", args[1] if len(args) > 1 else None)
+
+
+class _AsTheyCame(Compat32):
+    """Bytes beyond ASCII in headers are lone surrogates, as `_words` takes them; Python's own makes
+    each a U+FFFD."""
+
+    message_factory = _Part
+
+    def header_fetch_parse(self, name: str, value: str) -> str:
+        return value
 
 
 def extract(blob: Blob) -> Extracted:
@@ -52,7 +81,7 @@ def unpack(blob: Blob, keep: Keep) -> Extracted:
     """The text; `keep` gets each attachment that can be read, those of archives as well."""
     files = Unpacking(keep)
     read = _read(blob, files)
-    return replace(read, warnings=[*read.warnings, *files.warnings()])
+    return replace(read, warnings=[*read.warnings, *files.warnings(rest=", and others")])
 
 
 def _read(blob: Blob, files: Unpacking | None) -> Extracted:
@@ -65,7 +94,7 @@ def _read(blob: Blob, files: Unpacking | None) -> Extracted:
     is_folder = _ENVELOPE.match(data) is not None
     starts = [found.start() for found in _ENVELOPE.finditer(data)] if is_folder else []
     if len(starts) < 2:
-        message = email.message_from_bytes(data)
+        message = _parse(data)
         reading = _Reading(files)
         text = reading.read(message, 0)
         title = _header(message, "Subject") or None
@@ -80,7 +109,7 @@ def _read_folder(data: bytes, starts: Sequence[int], files: Unpacking | None) ->
     size = 0
     for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
         body = _ESCAPED.sub(b"From ", data[start:end])
-        message = email.message_from_bytes(body)
+        message = _parse(body)
         subject = _header(message, "Subject") or "No subject"
         reading = _Reading(files, f"{safe_name(subject) or 'No subject'}/")
         text = f"## {subject}\n\n{reading.read(message, 0)}"
@@ -147,6 +176,8 @@ class _Reading:
             files.check_size(len(data))
             path = files.free(self._above + name.replace("/", "-"))
             files.check_path(path)
+            if data.lstrip().startswith(_LOCKED):
+                raise Skipped("it is encrypted")
             found = detect(data[:HEAD], name=path, mime=None)
             if found is None:
                 raise Skipped(UNSUPPORTED)
@@ -174,7 +205,9 @@ class _Reading:
                 yield from filter(_is_beside_text, _leaves(others))
                 pending += chosen
             else:
-                pending += reversed(_payloads(part))
+                # A file of a Mac comes second, behind what its Finder keeps of it (RFC 1740).
+                parts = _payloads(part)
+                pending += reversed((kind == "multipart/appledouble" and parts[1:]) or parts)
 
     def _invitation(self, part: Message) -> str:
         text, _ = ical.read(_data(part), f"{_INVITATION}; charset={part.get_content_charset()}")
@@ -195,16 +228,20 @@ class _Reading:
         return text.strip()
 
 
+def _parse(data: bytes) -> Message:
+    return email.message_from_bytes(data, policy=_AsTheyCame())
+
+
 def _data(part: Message) -> bytes:
     data = part.get_payload(decode=True)
     return data if isinstance(data, bytes) else b""
 
 
 def _payloads(part: Message) -> list[Message]:
-    payload: object = part.get_payload()
-    if not isinstance(payload, list):
+    if not part.is_multipart():
         return []
-    return [one for one in cast(list[object], payload) if isinstance(one, Message)]
+    payload = cast(list[object], part.get_payload())
+    return [one for one in payload if isinstance(one, Message)]
 
 
 def _leaves(parts: list[Message]) -> Iterator[Message]:
@@ -226,7 +263,7 @@ def _messages(part: Message) -> list[Message]:
         bodies = [base64.b64decode(str(one.get_payload())) for one in found]
     except ValueError:
         return found
-    return [email.message_from_bytes(body) for body in bodies]
+    return [_parse(body) for body in bodies]
 
 
 def _report(part: Message) -> str:
@@ -268,9 +305,21 @@ def _is_enclosed(part: Message) -> bool:
 
 
 def _enclosed_unnamed(message: Message) -> list[Message]:
-    """What stands beside the text of a message, rather than in it (RFC 2046 5.1.3)."""
-    parts = _payloads(message) if message.get_content_type() == "multipart/mixed" else []
-    return [part for part in parts if not _is_file(part) and "Content-ID" not in part]
+    """What stands beside the text of a message, rather than in it (RFC 2046 5.1.3), or instead."""
+    beside, pending = [message], [message]
+    while pending:
+        part = pending.pop()
+        if part.get_content_type() == "multipart/mixed":
+            beside += _payloads(part)
+        if part.get_content_type() in ("multipart/mixed", "multipart/signed"):
+            pending += _payloads(part)
+    return [
+        part
+        for part in beside
+        if not _is_file(part)
+        and "Content-ID" not in part
+        and part.get_content_type() not in _SIGNATURES
+    ]
 
 
 def _is_beside_text(part: Message) -> bool:
@@ -290,18 +339,16 @@ def _file_name(part: Message) -> str | None:
     if name := safe_name(_words(part.get_filename() or "")):
         return name
     kind = part.get_content_type()
-    address = str(part.get("Content-Location", "")).strip()
+    address = _words(str(part.get("Content-Location", ""))).strip()
     if not address:
-        return f"unnamed ({kind})"
+        return clean_line(f"unnamed ({kind})")
     if address.startswith("cid:") or not kind.startswith(_SHOWN_IN_PAGES):
         return None
     return safe_name(unquote(re.split("[?#]", address)[0]))
 
 
 def _header(message: Message, name: str) -> str:
-    # As they came: what is beyond ASCII in them is lost in what Python makes of them.
-    raw = [str(value) for key, value in message.raw_items() if key.lower() == name.lower()]
-    values = [_words(value) for value in raw]
+    values = [_words(str(value)) for value in message.get_all(name, [])]
     text = clean_line(", ".join(value for value in values if value))
     if name == "Date":
         try:
