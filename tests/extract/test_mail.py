@@ -207,6 +207,32 @@ def test_a_warning_names_the_most_common_reasons(unpack: Unpack):
     assert warning.endswith(" (1), and others.")
 
 
+@pytest.mark.parametrize(
+    ("charset", "words"), [("iso-2022-jp", "梨は遅い"), ("windows-1250", "Žluté hrušky jsou zralé")]
+)
+def test_a_text_is_handed_over_as_its_charset_has_it(unpack: Unpack, charset: str, words: str):
+    head = "From: a@orchard.test\nSubject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+    part = f"--x\nContent-Type: text/plain; charset={charset}; name=a.txt\n\n"
+    data = f"{head}--x\n\nhello\n{part}".encode() + words.encode(charset) + b"\n--x--\n"
+
+    _, members = unpack(data, "a.eml")
+
+    assert members == {"a.txt": words.encode()}
+
+
+def test_a_charset_beside_a_file_that_is_no_text_changes_nothing_in_it(unpack: Unpack):
+    data = pdf("Žluté hrušky")
+
+    def attached(message):
+        message.set_content("See attached.")
+        message.add_attachment(data, "text", "plain", filename="a.pdf")
+        message.get_payload()[-1].set_param("charset", "iso-8859-1")
+
+    _, members = unpack(office.eml(attached), "a.eml")
+
+    assert members == {"a.pdf": data}
+
+
 def test_a_message_with_nothing_to_hand_over_holds_no_files(unpack: Unpack):
     found, _ = unpack(office.eml(_plain), "a.eml")
 

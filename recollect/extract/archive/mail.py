@@ -49,6 +49,9 @@ _SIGNATURES = frozenset(
     }
 )
 """and the keys that programs send along with them"""
+_UNMARKED = frozenset({"text/markdown", "application/csv"})
+"""What texts and tables are detected as: their charset is told beside them alone, so that they are
+handed over in UTF-8."""
 _LOCKED = b"-----BEGIN PGP MESSAGE-----"
 
 
@@ -181,6 +184,8 @@ class _Reading:
             found = detect(data[:HEAD], name=path, mime=None)
             if found is None:
                 raise Skipped(UNSUPPORTED)
+            if found.mime in _UNMARKED and (charset := part.get_content_charset()):
+                data = decoded(data, charset).encode()
             files.unpacked += len(data)
             Walk(files).offer(path, data, found, 0)
         except Skipped as reason:
