@@ -15,6 +15,11 @@ import pypdfium2.raw
 
 from recollect.errors import Permanent
 
+try:
+    from PIL import ImageChops
+except ModuleNotFoundError:  # it comes with the engine that reads pictures
+    ImageChops = None
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -317,11 +322,7 @@ def _is_of_writing(page: Any, texts: Sequence[Any]) -> bool:
     content = pdfium.FPDFText_LoadPage(page)
     characters = pdfium.FPDFText_CountChars(content)
     pdfium.FPDFText_ClosePage(content)
-    if characters > _MOST_TYPED:
-        return False
-    try:
-        from PIL import ImageChops  # noqa: PLC0415 - comes with the engine
-    except ModuleNotFoundError:
+    if characters > _MOST_TYPED or ImageChops is None:
         return False
     for text in texts:
         pdfium.FPDFPageObj_SetIsActive(text, False)
