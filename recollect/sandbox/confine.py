@@ -31,7 +31,7 @@ _FILE_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _NOBODY = 65534
 _KILLED_FIRST = 500
-"""of 1,000: as if it had half of the memory, beside what it has"""
+"""Thousandths of the memory, which count as if it had them beside what it has."""
 _MORE_THREADS = 1_000
 """of a user, than there are as the sandbox starts"""
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
@@ -159,8 +159,9 @@ def enclose(*, packages: Sequence[str], readable: Sequence[str] = ()) -> tuple[s
     """
     if sys.platform != "linux":
         return ()
-    with contextlib.suppress(OSError):  # proc(5)
-        Path("/proc/self/oom_score_adj").write_text(str(_KILLED_FIRST), encoding="ascii")
+    with contextlib.suppress(OSError):  # proc(5): -1,000 to 1,000
+        score = Path("/proc/self/oom_score_adj")
+        score.write_text(str(min(1_000, int(score.read_text("ascii")) + _KILLED_FIRST)), "ascii")
     libc = ctypes.CDLL(None, use_errno=True)
     version = 0
     may_lock = _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)
