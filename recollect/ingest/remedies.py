@@ -10,7 +10,6 @@ _ADDRESS = (
     " network, set `RECOLLECT_ALLOW_NETWORKS`, then retry."
 )
 _AWAY = "Wait, then retry. `recollect check-url URL` shows whether the other side answers by now."
-_SPLIT = "Split the file, or save it again with another program, and send it again."
 _SPEECH = (
     "Set up an engine that transcribes speech (`RECOLLECT_TRANSCRIBER…`; `recollect doctor` names"
     " what is there), then retry."
@@ -27,8 +26,11 @@ _REMEDIES: Mapping[str, str] = {
     " recognition (`pip install 'recollect[ocr]'`) and retry. If not, there is nothing to find in"
     " it: delete it.",
     "too_large": "Split it into files below the limit that the message names, and send those.",
-    "extraction_timeout": _SPLIT,
-    "extraction_memory": _SPLIT,
+    "extraction_timeout": "Split the file, or save it again with another program, and send it"
+    " again.",
+    "extraction_memory": "If its reader was killed, give the machine or the container more memory,"
+    " then retry. If not, split the file, or save it again with another program, and send it"
+    " again.",
     "extraction_crashed": "Save it again with another program and send it again. If it is an"
     " ordinary file, please report it.",
     "ocr_unavailable": "Run `recollect doctor`: it says why text recognition does not load. Then"
