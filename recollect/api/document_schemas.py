@@ -247,6 +247,11 @@ class ListedDocument(Wire):
         exclude_if=lambda value: value is None,
         description="Of an archive, or a mail with attachments: how many documents came out of it.",
     )
+    warnings: list[str] = Field(
+        default=[],
+        exclude_if=lambda value: not value,
+        description="What of it was not read, and why.",
+    )
 
     @classmethod
     def fields(cls, document: Document, words: str) -> dict[str, Any]:
@@ -273,6 +278,7 @@ class ListedDocument(Wire):
             "archive_id": document.archive_id,
             "archive_path": document.archive_path,
             "members": document.members,
+            "warnings": list(document.warnings),
         }
 
     @classmethod
@@ -366,11 +372,11 @@ class DocumentOut(ListedDocument):
         dreaming: Dreaming | None = None,
     ) -> Self:
         pending = document.status in (Status.QUEUED, Status.PROCESSING)
-        warnings = list(document.warnings)
+        fields = cls.fields(document, words)
         if dreaming is not None and dreaming.failure is not None:
-            warnings.append(f"Memories: {dreaming.failure.message}")
+            fields["warnings"].append(f"Memories: {dreaming.failure.message}")
         return cls(
-            **cls.fields(document, words),
+            **fields,
             source=document.source,
             task_type=document.task_type,
             dreaming_status="dreaming" if pending or (dreaming and dreaming.pending) else "done",
@@ -385,7 +391,6 @@ class DocumentOut(ListedDocument):
             next_attempt_at=document.due_at if document.status is Status.QUEUED else None,
             queued_before=ahead,
             timings=dict(document.timings),
-            warnings=warnings,
             chunks=ChangedOut.of(document.changed) if document.changed else None,
             memories=[MemoryOut.of(memory) for memory in memories] or None,
         )

@@ -43,6 +43,8 @@ SHOWN_EVERY = 0.1
 """Seconds between two counts of all that there is."""
 FEW = 10
 """Up to so many sources each get a line in the summary."""
+MOST_WARNINGS = 20
+"""So many that differ are told."""
 
 
 class AddRun:
@@ -142,8 +144,7 @@ class AddRun:
             if report.outcome is Outcome.SKIPPED:
                 skipped.setdefault(report.reason or "", []).append(report.source)
         for reason, names in skipped.items():
-            few = ", ".join(map(one_line, names[:3])) + (", …" if len(names) > 3 else "")
-            typer.echo(f"{Outcome.SKIPPED:<10} {len(names)}: {reason} ({few})")
+            typer.echo(f"{Outcome.SKIPPED:<10} {len(names)}: {reason} ({_few(names)})")
         members = self.members
         self._print_trouble(reports, members)
         counts = Counter(report.outcome for report in reports)
@@ -161,9 +162,14 @@ class AddRun:
             tell(f"{left} not reached; the same command goes on from here")
 
     def _print_trouble(self, reports: Sequence[AddReport], members: Sequence[AddReport]) -> None:
-        for report in reports:
+        warned: dict[str, list[str]] = {}
+        for report in (*reports, *members):
             for warning in self._warnings(report):
-                typer.echo(f"{'warning':<10} {one_line(report.source)}: {one_line(warning)}")
+                warned.setdefault(warning, []).append(report.source)
+        for warning, names in islice(warned.items(), MOST_WARNINGS):
+            typer.echo(f"{'warning':<10} {_few(names)}: {one_line(warning)}")
+        if (more := len(warned) - MOST_WARNINGS) > 0:
+            typer.echo(f"{'warning':<10} {more} others; `recollect list --json` shows them")
         for report in (*reports, *members):
             if report.outcome is Outcome.FAILED:
                 reason = one_line(report.reason or "")
@@ -225,8 +231,12 @@ class AddRun:
             for id, path in self._watch.members.get(archive.id or "", {}).items()
         ]
 
-    def _warnings(self, archive: AddReport) -> Sequence[str]:
-        return self._watch.warnings.get(archive.id or "", ())
+    def _warnings(self, report: AddReport) -> Sequence[str]:
+        return self._watch.warnings.get(report.id or "", ())
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(one_line, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 class _Senders:
@@ -298,7 +308,7 @@ class DocumentWatch:
         self.members: dict[str, Mapping[str, str]] = {}
         """of each archive: id → path in it"""
         self.warnings: dict[str, Sequence[str]] = {}
-        """of each archive, such as how many files in it were not read, and where to see why"""
+        """of each document, such as how many files in it were not read, and where to see why"""
         self.reading: str | None = None
         """name of a pending document that is in work"""
         self._working: dict[str, str] = {}
@@ -405,8 +415,10 @@ class DocumentWatch:
             del self.pending[id]
             self.settled[id] = document
             self._asked = time.monotonic()
-            if document is not None and document.status == "done" and document.members is not None:
-                self.open(id)
+            if document is not None and document.status == "done":
+                self.warnings[id] = document.warnings
+                if document.members is not None:
+                    self.open(id)
 
 
 def _name(document: DocumentRow) -> str:

@@ -94,6 +94,8 @@ class DocumentRow:
     """where a file lay in its archive"""
     members: int | None
     """of an archive: how many documents came out of it"""
+    warnings: Sequence[str]
+    """what of it was not read, and why"""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -112,6 +114,7 @@ class DocumentRow:
             error_message=given.get("errorMessage"),
             archive_path=given.get("archivePath"),
             members=given.get("members"),
+            warnings=given.get("warnings", ()),
         )
 
     @property

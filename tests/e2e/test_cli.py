@@ -186,6 +186,22 @@ def test_what_fails_is_told_with_its_reason(run: Shell, tag: str) -> None:
     assert named.json["sources"][0]["reason"]
 
 
+def test_what_was_not_read_of_a_file_is_told_once_for_all_that_lack_it(run: Shell, tag: str):
+    for name in ("one", "two"):
+        page = f"<p>The heron is number {name}.</p><p hidden>Reeds.</p>"
+        (run.folder / f"{name}.html").write_text(page)
+    (run.folder / "plain.txt").write_text("Bees dance in the hive.")
+    added = run("add", "one.html", "two.html", "plain.txt", "--tag", tag)
+
+    told = [line for line in added.out.splitlines() if line.startswith("warning")]
+    assert told == ["warning    one.html, two.html: Hidden text was left out (6 characters)."]
+    listed = run("list", "--tag", tag, "--json").json["memories"]
+    assert sorted(one.get("warnings", []) for one in listed) == [
+        [],
+        *[["Hidden text was left out (6 characters)."]] * 2,
+    ]
+
+
 def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str) -> None:
     with zipfile.ZipFile(run.folder / "box.zip", "w") as archive:
         archive.writestr("tasks.md", TASKS)
