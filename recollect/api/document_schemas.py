@@ -358,7 +358,7 @@ class DocumentOut(ListedDocument):
         " null unless it waits."
     )
     timings: dict[str, float] = Field(description="Milliseconds per stage, by the last success.")
-    warnings: list[str]
+    warnings: list[str] = Field(default=[])
     chunks: ChangedOut | None = Field(description="What the last change cost, in chunks.")
     memories: list[MemoryOut] | None = absent()
 
