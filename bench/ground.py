@@ -12,10 +12,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Any, Self
 
@@ -225,9 +226,12 @@ def start(command: list[str], data_dir: Path, settings: Mapping[str, str]) -> Se
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Above those that Linux gives to whoever asks for any: such a one others get before us."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            port = SystemRandom().randrange(61_000, 65_536)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def clean_environment() -> dict[str, str]:
