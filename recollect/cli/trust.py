@@ -13,12 +13,13 @@ from recollect.cli._config import load
 from recollect.cli._database import opened
 from recollect.cli.output import counted, echo_json, fail, shown, table, tell, working
 from recollect.ops import verify as checks
-from recollect.ops.purge import Receipt, receipts
+from recollect.ops.purge import Receipt, latest, receipts
 from recollect.ops.purge import purge as purge_now
 from recollect.orgs import audit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MB = 1_048_576
+LISTED = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -99,23 +100,31 @@ def verify(
         raise typer.Exit(1)
 
 
-def receipt(id: str, as_json: AsJson = False) -> None:
+def receipt(id: Annotated[str | None, typer.Argument()] = None, as_json: AsJson = False) -> None:
     """Show that a document was deleted: when, by which key, and since when it is off the disk.
 
-    ID is the document's, or that of a receipt. Exit code 1 when there is none.
+    ID is the document's, or that of a receipt. Exit code 1 when there is none. Without an ID, the
+    last 20 deletions are listed.
 
     Example: recollect receipt 7msRU48jI0KqwTPC6nnlhv
     """
     with opened(load()) as db, db.begin() as tx:
-        found = receipts(tx, id)
+        found = latest(tx, LISTED) if id is None else receipts(tx, id)
+    told = [_shown(one) for one in found]
     if as_json:
-        echo_json([_shown(one) for one in found])
-    for one in [] if as_json else found:
-        for name, value in _shown(one).items():
-            typer.echo(f"{name:10}{shown(value) or '-'}")
-    if not found:
-        listed = "recollect audit --action documents.deleted"
-        fail(f"nothing was deleted under the id {id}; it takes no customId. See `{listed}`")
+        echo_json(told)
+    elif id is None:
+        names = ["receipt", "key", "documents", "chunks", "files", "deletedAt", "purgedAt"]
+        table(names, [[shown(one[name]) or "-" for name in names] for one in told])
+    else:
+        for one in told:
+            for name, value in one.items():
+                typer.echo(f"{name:10}{shown(value) or '-'}")
+    if not found and id is not None:
+        fail(
+            f"nothing was deleted under the id {id}; it takes no name and no customId."
+            " `recollect receipt` lists the last deletions"
+        )
 
 
 def _shown(one: Receipt) -> dict[str, object]:

@@ -15,13 +15,13 @@ Rows that a transaction older than the purge may still see would be kept; it wai
 
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -105,13 +105,25 @@ def receipts(tx: Tx, id: str) -> list[Receipt]:
 
     For the operator: it looks into all organisations.
     """
-    rows = tx.execute(
-        "select r.*, array(select encode(d.document, 'hex') from receipt_documents d"
-        "  where d.receipt_id = r.id order by 1) as hashes"
-        " from receipts r where r.id = %(id)s or r.id in (select receipt_id"
+    return _receipts(
+        tx,
+        "where r.id = %(id)s or r.id in (select receipt_id"
         "  from receipt_documents where document = sha256(convert_to(%(id)s, 'UTF8')))"
         " order by r.deleted_at",
         {"id": id},
+    )
+
+
+def latest(tx: Tx, count: int) -> list[Receipt]:
+    """Of the last deletions, the newest first, of all organisations."""
+    return _receipts(tx, "order by r.deleted_at desc limit %(count)s", {"count": count})
+
+
+def _receipts(tx: Tx, which: LiteralString, values: Mapping[str, object]) -> list[Receipt]:
+    rows = tx.execute(
+        "select r.*, array(select encode(d.document, 'hex') from receipt_documents d"
+        "  where d.receipt_id = r.id order by 1) as hashes from receipts r " + which,
+        values,
     )
     return [
         Receipt(

@@ -248,6 +248,11 @@ def test_after_a_purge_no_canary_is_left_in_the_data_folder(running: Service) ->
         assert receipt["sha256"] == [hashlib.sha256(everything.encode()).hexdigest()]
         assert (receipt["documents"], receipt["files"]) == (1, 0)
         assert receipt["key"]
+        listed = recollect(running.data_dir, "receipt")
+        assert receipt in listed
+        assert [one["deletedAt"] for one in listed] == sorted(
+            (one["deletedAt"] for one in listed), reverse=True
+        )
         assert recollect(running.data_dir, "verify")["findings"] == []
 
 
@@ -456,6 +461,7 @@ def test_what_cannot_be_reached_on_a_foreign_server_is_said(
         assert (receipt.key, receipt.documents, receipt.chunks) == ("the key", 1, 1)
         assert purge.receipts(tx, receipt.id) == [receipt]
         assert purge.receipts(tx, "never seen") == []
+        assert purge.latest(tx, 1) == [receipt]
 
 
 def test_a_purge_waits_for_whoever_may_still_read_what_was_deleted(
