@@ -3,6 +3,7 @@
 Built once, by `cli`; everything below `app` gets values, never this class's environment.
 """
 
+import logging
 import math
 import os
 import sys
@@ -45,6 +46,22 @@ def _default_data_dir() -> Path:
         raise SetupError(
             "RECOLLECT_DATA_DIR: this user has no home folder to keep data in; name another folder"
         ) from error
+
+
+_lines_told: set[object] = set()
+
+
+def _once_of_the_file(record: logging.LogRecord) -> bool:
+    """Of a line that dotenv cannot read: by the name of the file, once in a process, though the
+    file is read for each provider."""
+    fresh = record.args not in _lines_told
+    _lines_told.add(record.args)
+    if record.msg.startswith("python-dotenv could not parse"):
+        record.msg = "line %s of .env has no effect: it is not NAME=value, or a quote is open"
+    return fresh
+
+
+logging.getLogger("dotenv.main").addFilter(_once_of_the_file)
 
 
 def _parts(value: str) -> list[str]:

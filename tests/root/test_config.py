@@ -70,6 +70,24 @@ def test_a_blank_variable_leaves_a_line_of_the_file_as_it_is(
     assert (config.port, config.providers["gmail"].client_id) == (7000, "ours")
 
 
+def test_a_faulty_line_of_the_file_is_told_once_by_the_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RECOLLECT_DATA_DIR", "data")
+    (tmp_path / ".env").write_text("RECOLLECT_LOG_LEVEL=info\nexport this please\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "recollect", "doctor", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    told = [line for line in done.stderr.splitlines() if "line 2" in line]
+    assert told == ["line 2 of .env has no effect: it is not NAME=value, or a quote is open"]
+
+
 def test_what_a_provider_alone_is_set_to_is_read_and_known(monkeypatch: pytest.MonkeyPatch):
     for name in ("PUBSUB_AUDIENCE", "NOTION_VERIFICATION_TOKEN"):
         monkeypatch.setenv(f"RECOLLECT_{name}", "given")
