@@ -246,6 +246,7 @@ class FolderBlobs:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
+                self._give_to_owner(aside)
                 aside.rename(path)
             except OSError:  # on a full disk it would take the room that others have
                 aside.unlink(missing_ok=True)
@@ -296,6 +297,16 @@ class FolderBlobs:
             key = str(path.relative_to(self._root))
             if stat.S_ISREG(found.st_mode) and found.st_mtime < limit and _is_ours(key):
                 yield key
+
+    def _give_to_owner(self, path: Path) -> None:
+        """What root makes in the folder of the service's user belongs to that user."""
+        if os.geteuid() == 0:
+            owner = self._root.stat()
+            for made in (path, *path.parents):
+                if made == self._root:
+                    break
+                with suppress(PermissionError):  # root without its rights, or of another machine
+                    os.chown(made, owner.st_uid, owner.st_gid)
 
     def _check(self) -> None:
         """Raises Unavailable while the folder is away."""

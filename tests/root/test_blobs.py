@@ -32,6 +32,18 @@ def test_a_file_and_each_folder_that_names_it_are_on_the_disk_when_it_is_taken(
     assert {one.stat().st_ino for one in named} <= flushed
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write into another user's folder")
+def test_what_root_puts_into_the_folder_of_another_user_is_that_users(tmp_path: Path):
+    """As `sudo recollect serve` does, once, where a service user runs it otherwise."""
+    blobs = FolderBlobs(tmp_path / "blobs")
+    os.chown(tmp_path / "blobs", 54321, 54322)
+
+    blobs.put("org/aa/file", b"bytes")
+
+    made = [tmp_path / "blobs" / name for name in ("org", "org/aa", "org/aa/file")]
+    assert [(one.stat().st_uid, one.stat().st_gid) for one in made] == [(54321, 54322)] * 3
+
+
 def test_a_folder_that_is_away_is_no_folder_without_files(tmp_path: Path):
     """As of a volume that was unmounted: the empty folder under it is there."""
     folder, kept = tmp_path / "blobs", tmp_path / "kept"
