@@ -32,13 +32,14 @@ def lacking(provider: str, given: Mapping[str, object]) -> list[tuple[str, str]]
 
 
 def mistaken(provider: str, given: Iterable[str]) -> list[tuple[str, str]]:
-    """Keys that the provider does not know, each with the one that was probably meant.
+    """Keys that the provider does not know, each with the key or option that was meant.
 
     Others may be metadata of one's own, which a connection keeps.
     """
     known = [key for word, key, _ in keys() if word == provider]
-    near = [(key, get_close_matches(key, known, 1)) for key in given if key not in known]
-    return [(key, meant[0]) for key, meant in near if meant]
+    meant = [*known, "--limit", "--tag"]
+    near = [(key, get_close_matches(key, meant, 1)) for key in given if key not in known]
+    return [(key, best[0]) for key, best in near if best]
 
 
 def authorizes(provider: str) -> bool:

@@ -24,7 +24,7 @@ FIELDS = (
     Field(
         FOLDERS,
         "Folders",
-        "Ids of folders, one on a line. Read only with “only what is in the folders below”.",
+        "Ids of folders, one on a line. They count only where not everything is followed.",
         kind="lines",
     ),
 )

@@ -133,7 +133,7 @@ def test_a_provider_tells_all_keys_that_it_lacks(run: Shell) -> None:
 
 def test_a_key_that_a_provider_nearly_knows_is_named_with_the_one_it_knows(run: Shell) -> None:
     tag = f"near-{uuid.uuid4().hex[:12]}"
-    given = ("startUrl=http://127.0.0.1:9/", "excludePattern=*/drafts/*", "team=red")
+    given = ("startUrl=http://127.0.0.1:9/", "excludePattern=*/drafts/*", "team=red", "limt=3")
     ended = run(
         *("connect", "web-crawler", "--tag", tag),
         *(part for pair in given for part in ("--set", pair)),
@@ -143,6 +143,7 @@ def test_a_key_that_a_provider_nearly_knows_is_named_with_the_one_it_knows(run: 
     assert ended.err == (
         "web-crawler knows no excludePattern; did you mean excludePatterns? It is kept, and does"
         " nothing\n"
+        "web-crawler knows no limt; did you mean --limit? It is kept, and does nothing\n"
     )
     run("disconnect", ended.out.split()[1], "--yes")
 
