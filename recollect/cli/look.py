@@ -369,8 +369,10 @@ def _facts(document: dict[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _status(document: DocumentRow) -> str:
-    stage = document.stage
-    return f"{document.status} ({stage})" if stage else document.status
+    more = document.stage
+    if document.status == "done" and document.warnings:
+        more = counted(len(document.warnings), "warning")
+    return f"{document.status} ({more})" if more else document.status
 
 
 def _cut(text: str, length: int) -> str:

@@ -1208,6 +1208,18 @@ def test_a_failed_document_says_why_and_keeps_its_last_good_text(
     assert "page 2 is a picture" in said
 
 
+def test_the_list_says_what_was_not_read_of_a_document(me: httpx.Client, app: App, tenant: Tenant):
+    document = add(app, tenant, "the good text")
+    drain(app)
+    with app.db.begin() as tx:
+        tx.execute(
+            "update documents set warnings = %s where id = %s",
+            (["page 2 is a picture", "page 3 as well", "and page 4"], document.id),
+        )
+
+    assert "page 2 is a picture · 2 more warnings" in body(me.get("/console/documents"))
+
+
 def test_a_hit_leads_to_its_place_with_the_words_marked(me: httpx.Client, app: App, tenant: Tenant):
     filler = "\n\n".join(f"# Part {n}\n\n{f'Filling number {n} here. ' * 45}" for n in range(130))
     add(app, tenant, filler + "\n\n# Last\n\nTwo egrets were wading at dusk.", title="Long")

@@ -202,6 +202,7 @@ def test_what_was_not_read_of_a_file_is_told_once_for_all_that_lack_it(run: Shel
         [],
         *[["Hidden text was left out (6 characters)."]] * 2,
     ]
+    assert run("list", "--tag", tag).out.count("done (1 warning)") == 2
 
 
 def test_the_files_of_an_archive_are_waited_for_and_counted(run: Shell, tag: str) -> None:
