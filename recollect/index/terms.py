@@ -32,7 +32,7 @@ import Stemmer
 
 from recollect.index import languages, spellings
 
-VERSION = 2
+VERSION = 3
 """Of the words that a text is found by. Raised by a change of them, it has the workers give them to
 the texts that are there (`ops/rewording.py`)."""
 K1 = 1.2
@@ -199,6 +199,7 @@ def stop_terms() -> frozenset[str]:
 
 def tokens(text: str) -> list[str]:
     """Words, names and symbols as they stand in a text."""
+    text = spellings.SPACED.sub(spellings.hyphened, text)
     if text.isascii():
         return TOKEN_OF_ASCII.findall(text)
     text = spellings.THIN_SPACE.sub(",", INVISIBLE.sub("", text))
