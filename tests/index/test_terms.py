@@ -172,6 +172,7 @@ def test_what_differs_is_not_found(query: str, text: str):
         ("+49 731 602 4481", "+497316024481"),
         ("17.03.2025", "17.3.2025", "2025-03-17", "17/3/2025", "3/17/2025", "2025/03/17"),
         ("2025-03-17", "20250317"),
+        ("Gartenstr. 5", "Gartenstraße 5", "Gartenstrasse 5", "GARTENSTR 5"),
     ],
     ids=lambda written: written[0],
 )
@@ -214,6 +215,7 @@ def test_a_part_of_a_name_is_found_as_others_write_it(query: str, text: str):
         ("howto", "/how-to-cancel-tasks-in-it"),
         ("fHello", "f'hello'"),
         ("1012", "10-12 and 3/4"),
+        ("str", "die Strasse"),
         ("12345678", "12 34 56 78"),
         ("01234567", "01 23 45 67 89 12 34 56"),
         ("2025-03-04", "4.3.20251 and 3.4.2025"),
