@@ -32,7 +32,7 @@ import Stemmer
 
 from recollect.index import languages, spellings
 
-VERSION = 2
+VERSION = 3
 """Of the words that a text is found by. Raised by a change of them, it has the workers give them to
 the texts that are there (`ops/rewording.py`)."""
 K1 = 1.2
@@ -114,6 +114,8 @@ INVISIBLE = re.compile("[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe
 # Accents, Hebrew and Arabic points, tatweel: often left out in writing, so left out here. The
 # voiced marks of Kana and the vowel signs of Indic scripts are letters to their readers and stay.
 ACCENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+STREET = re.compile(r"(?<=\w)str(asse)?\Z")
+"""at the end of the name of a German street, cut short or in full"""
 WRITTEN = re.compile(rf"\w(?:\+\+|\#)|\w[\w{_MARKS}{INVISIBLE.pattern[1:-1]}]*+")
 """a word as a text has it, before `tokens` has made its characters alike"""
 DIGITS = tuple(
@@ -199,6 +201,7 @@ def stop_terms() -> frozenset[str]:
 
 def tokens(text: str) -> list[str]:
     """Words, names and symbols as they stand in a text."""
+    text = spellings.SPACED.sub(spellings.hyphened, text)
     if text.isascii():
         return TOKEN_OF_ASCII.findall(text)
     text = spellings.THIN_SPACE.sub(",", INVISIBLE.sub("", text))
@@ -482,15 +485,16 @@ def _word(text: str) -> Word:
 
 
 def _alternatives(word: str, by: str) -> tuple[str, ...]:
-    """The terms under which documents may hold the word: without accents, in other `DIGITS`."""
+    """The terms under which documents may hold the word: without accents, in other `DIGITS`, and
+    of a street cut short or in full."""
     if word.isdecimal():
         ours = "".join(str(decimal(digit)) for digit in word)
         theirs = (_term(*_word(ours.translate(digits))) for digits in DIGITS)
         return tuple(dict.fromkeys((_term(word, by), ours, *theirs)))
     spoken = languages.LATIN if by == "latin" else (by,)
-    return tuple(
-        dict.fromkeys(_term(form, language) for form in (word, _fold(word)) for language in spoken)
-    )
+    plain = _fold(word)
+    forms = (word, plain, STREET.sub(lambda end: "str" if end[1] else "strasse", plain))
+    return tuple(dict.fromkeys(_term(form, language) for form in forms for language in spoken))
 
 
 def _term(word: str, language: str) -> str:
