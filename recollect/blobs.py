@@ -305,7 +305,7 @@ class FolderBlobs:
             for made in (path, *path.parents):
                 if made == self._root:
                     break
-                with suppress(PermissionError):  # root without its rights, or of another machine
+                with suppress(OSError):  # root without its rights, or a user unknown in a container
                     os.chown(made, owner.st_uid, owner.st_gid)
 
     def _check(self) -> None:

@@ -28,7 +28,9 @@ a byte is a letter, words are not."""
 
 
 def decoded(data: bytes, charset: str | None) -> str:
-    """As `charset` says, if it says something and can be right; else as the bytes look."""
+    """As a byte order mark says, or `charset`, if it can be right; else as the bytes look."""
+    if read_bom(data)[0]:
+        return decode(data)
     name = (charset or "us-ascii").lower()
     if name in _UTF_7:
         return data.decode("utf-7", "replace")

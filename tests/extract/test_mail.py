@@ -220,6 +220,20 @@ def test_a_text_is_handed_over_as_its_charset_has_it(unpack: Unpack, charset: st
     assert members == {"a.txt": words.encode()}
 
 
+def test_a_byte_order_mark_counts_more_than_the_charset_that_is_told_beside_it(unpack: Unpack):
+    """As of a table that a spreadsheet saved as Unicode: programs tell the charset of the mail."""
+    words = "pears\tŽluté hrušky jsou zralé"
+
+    def attached(message):
+        message.set_content("See attached.")
+        message.add_attachment(words.encode("utf-16"), "text", "plain", filename="a.txt")
+        message.get_payload()[-1].set_param("charset", "iso-8859-1")
+
+    _, members = unpack(office.eml(attached), "a.eml")
+
+    assert members == {"a.txt": words.encode()}
+
+
 def test_a_charset_beside_a_file_that_is_no_text_changes_nothing_in_it(unpack: Unpack):
     data = pdf("Žluté hrušky")
 

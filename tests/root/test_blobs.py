@@ -1,14 +1,24 @@
 """Files that were uploaded."""
 
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 from recollect.blobs import NOTE, FolderBlobs, is_new, keeps_any, new_key, open_blobs
 from recollect.errors import DISK_FULL, Permanent, SetupError, Unavailable
 from recollect.model import OrgId
+
+_AS_ROOT = ("unshare", "--user", "--map-root-user")
+_NAMESPACE = (
+    os.geteuid() == 0
+    and which("unshare") is not None
+    and subprocess.run([*_AS_ROOT, "true"], check=False, capture_output=True).returncode == 0
+)
 
 
 def test_a_file_and_each_folder_that_names_it_are_on_the_disk_when_it_is_taken(
@@ -42,6 +52,23 @@ def test_what_root_puts_into_the_folder_of_another_user_is_that_users(tmp_path: 
 
     made = [tmp_path / "blobs" / name for name in ("org", "org/aa", "org/aa/file")]
     assert [(one.stat().st_uid, one.stat().st_gid) for one in made] == [(54321, 54322)] * 3
+
+
+@pytest.mark.skipif(not _NAMESPACE, reason="the system opens no namespace of users")
+def test_root_of_a_container_writes_where_the_owner_of_the_folder_is_unknown_in_it(tmp_path: Path):
+    """chown(2) gives EINVAL there, as without a range of ids for the user who started it."""
+    FolderBlobs(tmp_path / "blobs").put("org/aa/first", b"bytes")
+    for folder in (tmp_path / "blobs", tmp_path / "blobs/org", tmp_path / "blobs/org/aa"):
+        folder.chmod(0o777)
+    os.chown(tmp_path / "blobs", 54321, 54322)
+    put = (
+        "import sys; from pathlib import Path; from recollect.blobs import FolderBlobs;"
+        " FolderBlobs(Path(sys.argv[1])).put('org/aa/file', b'bytes')"
+    )
+
+    subprocess.run([*_AS_ROOT, sys.executable, "-c", put, str(tmp_path / "blobs")], check=True)
+
+    assert (tmp_path / "blobs/org/aa/file").read_bytes() == b"bytes"
 
 
 def test_a_folder_that_is_away_is_no_folder_without_files(tmp_path: Path):
