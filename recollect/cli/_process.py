@@ -1,9 +1,11 @@
 """What the processes of the service have in common: options, signals, where they listen."""
 
+import errno
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -20,6 +22,8 @@ Supervised = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
 LOG = log.get("process")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LEFT_BEHIND = 3.0
+"""Seconds within which the API process of a service that was killed lets go of the address."""
 
 
 def listen(config: Config) -> socket.socket:
@@ -31,13 +35,18 @@ def listen(config: Config) -> socket.socket:
     # Accepted sockets inherit it. The server takes a socket that it is handed for one of Unix and
     # does not set it, and then every answer on a kept connection waits 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listening.bind((config.host, config.port))
-    except OSError as error:
-        raise SetupError(
-            f"cannot listen on {config.host}:{config.port} ({error.strerror});"
-            " choose another with --host or --port"
-        ) from error
+    latest = time.monotonic() + LEFT_BEHIND
+    while True:
+        try:
+            listening.bind((config.host, config.port))
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > latest:
+                raise SetupError(
+                    f"cannot listen on {config.host}:{config.port} ({error.strerror});"
+                    " choose another with --host or --port"
+                ) from error
+        threading.Event().wait(0.1)
     listening.listen(2048)
     listening.set_inheritable(True)
     return listening
@@ -79,10 +88,20 @@ def end_within(seconds: float, code: int) -> None:
     timer.start()
 
 
-def when_orphaned(stop: Callable[[], object]) -> None:
-    def watch() -> None:
+class Parent:
+    """The supervisor of this process, whose end closes the pipe that is our standard input.
+
+    This process ends at once then; after `at_end`, as that says.
+    """
+
+    def __init__(self) -> None:
+        self._stop: Callable[[], object] = lambda: os._exit(0)
+        threading.Thread(target=self._watch, name="orphan-watch", daemon=True).start()
+
+    def at_end(self, stop: Callable[[], object]) -> None:
+        self._stop = stop
+
+    def _watch(self) -> None:
         while os.read(0, 1024):
             pass
-        stop()
-
-    threading.Thread(target=watch, name="orphan-watch", daemon=True).start()
+        self._stop()

@@ -14,7 +14,7 @@ from recollect.app import App
 from recollect.cli._config import load
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
-from recollect.cli._process import Host, Port, Supervised, end_within, listen, when_orphaned
+from recollect.cli._process import Host, Parent, Port, Supervised, end_within, listen
 from recollect.cli._wire import BoundedHttp
 from recollect.orgs.orgs import Limit
 
@@ -65,6 +65,7 @@ def api(
 
     Example: RECOLLECT_DATABASE_URL=postgresql://… recollect api --port 6767
     """
+    parent = Parent() if supervised else None
     config = load(host=host, port=port)
     log_of_process(config, "api")
     own = listen(config) if listening is None else None
@@ -83,6 +84,6 @@ def api(
             )
         )
         web.state.events.is_over = lambda: server.should_exit
-        if supervised:
-            when_orphaned(lambda: setattr(server, "should_exit", True))
+        if parent:
+            parent.at_end(lambda: setattr(server, "should_exit", True))
         server.run()

@@ -6,7 +6,7 @@ from recollect import log
 from recollect.cli._config import load
 from recollect.cli._log import log_of_process
 from recollect.cli._opened import opened
-from recollect.cli._process import Supervised, Workers, end_within, on_signals, when_orphaned
+from recollect.cli._process import Parent, Supervised, Workers, end_within, on_signals
 from recollect.loop import Loop, ending_with_loops
 from recollect.ops.purge import Purger
 from recollect.worker.extraction import Dreamer
@@ -29,6 +29,7 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
 
     Example: RECOLLECT_DATABASE_URL=postgresql://… recollect work --workers 4
     """
+    parent = Parent() if supervised else None
     config = load(workers=workers)
     log_of_process(config, "worker")
     with opened(config, supervised=supervised) as app:
@@ -42,8 +43,8 @@ def work(workers: Workers = None, supervised: Supervised = False) -> None:
                 other.stop()
 
         on_signals(stop)
-        if supervised:
-            when_orphaned(stop)
+        if parent:
+            parent.at_end(stop)
         threads = [Loop(other.run, type(other).__name__) for other in others]
         with ending_with_loops(LOG, stop) as died:
             try:

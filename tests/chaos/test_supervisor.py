@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from recollect.app import App
+from recollect.cli._process import listen
 from recollect.cli.serve import Child, Supervisor, _tried
 from recollect.config import Config
 from recollect.db.embedded import database
@@ -249,6 +250,31 @@ def test_children_hold_nothing_of_their_supervisor_and_end_each_by_itself(short_
         finally:
             found["worker"].send_signal(signal.SIGCONT)
         found["worker"].wait(30)
+
+
+def test_a_service_that_was_killed_can_be_started_at_once(short_tmp: Path) -> None:
+    """Its API process holds the address until it notices."""
+    with serving(short_tmp / "killed") as service:
+        service.process.kill()
+        service.process.wait()
+        with listen(Config(port=int(service.url.rpartition(":")[2]))):
+            pass
+
+
+def test_who_is_orphaned_before_the_database_answers_ends_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"postgresql://x@127.0.0.1:{mute.getsockname()[1]}/x?connect_timeout=300"
+        for command in ("api", "work"):
+            with subprocess.Popen(
+                [*RECOLLECT, command, "--supervised"],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={"RECOLLECT_DATABASE_URL": url, "RECOLLECT_PORT": str(free_port())},
+            ) as process:
+                asked, _ = mute.accept()
+                with asked:
+                    _, told = process.communicate(timeout=60)
+                assert (process.returncode, told) == (0, b"")
 
 
 def test_ctrl_c_in_the_first_start_is_no_fault_of_the_database(short_tmp: Path) -> None:
