@@ -165,16 +165,12 @@ def _few_lines(text: str) -> str:
 
 def matches(text: str, query: str) -> list[tuple[int, int]]:
     """Where words of the query stand in the text, in any inflection that the index knows."""
-    wanted = _numbers(query)
+    wanted = {number for group in terms.query_terms(HERE, query) for number in group}
     return [
         (start, end)
         for start, end, word in terms.places(text)
-        if not wanted.isdisjoint(_numbers(word))
+        if not wanted.isdisjoint(terms.place_terms(HERE, *word))
     ]
-
-
-def _numbers(text: str) -> set[int]:
-    return {number for group in terms.query_terms(HERE, text) for number in group}
 
 
 def excerpt(text: str, query: str) -> str:

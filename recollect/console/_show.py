@@ -27,15 +27,15 @@ def marked(org: OrgId, query: str, text: str) -> list[Piece]:
 
 def marker(org: OrgId, query: str) -> Callable[[str], list[Piece]]:
     """`marked` for many texts, which learns each of their words once."""
-    wanted = _numbers(org, query)
-    known: dict[str, bool] = {}
+    wanted = {number for group in terms.query_terms(org, query) for number in group}
+    known: dict[terms.WrittenWord, bool] = {}
 
     def mark(text: str) -> list[Piece]:
         pieces: list[Piece] = []
         done = 0
         for start, end, word in terms.places(text) if wanted else ():
             if word not in known:
-                known[word] = not wanted.isdisjoint(_numbers(org, word))
+                known[word] = not wanted.isdisjoint(terms.place_terms(org, *word))
             if known[word] and end > done:
                 start = max(start, done)
                 if start > done:
@@ -62,10 +62,6 @@ def excerpt(pieces: Sequence[Piece], before: int = 30, longest: int = 90) -> str
     start = text.find(" ", at - before) + 1 if at > before else 0
     said = " ".join(text[start : start + longest].split())
     return f"{'… ' if start else ''}{said}{' …' if start + longest < len(text) else ''}"
-
-
-def _numbers(org: OrgId, text: str) -> frozenset[int]:
-    return frozenset(number for group in terms.query_terms(org, text) for number in group)
 
 
 def iso(moment: datetime) -> str:

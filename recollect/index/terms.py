@@ -50,6 +50,9 @@ MOST_WORDS = 64
 """per query …"""
 MOST_READ = 4_000
 """… among its first characters: so many hold them but in a text that is no question"""
+MOST_WHOLES = 4
+"""written as one with others that a word of a query stands for: of a list of codes all parts alike
+would stand for all of them"""
 LARGEST = 1_000_000_000
 """sparsevec indices are 1 … 10^9"""
 LONGEST_NAMES = 500
@@ -130,6 +133,8 @@ WITHOUT_STROKE = str.maketrans(
 Cut = Callable[[str], Iterable[str]]
 Word = tuple[str, str]
 """A word in lower case, and what stems it: "latin", a language code, or "" for nothing."""
+WrittenWord = tuple[str, bool]
+"""A word as a text has it, and whether it is several there that may be written as this one."""
 Reader = Callable[[str], Iterable[Word]]
 """the words of one token"""
 
@@ -178,7 +183,8 @@ def query_words(text: str) -> list[tuple[str, ...]]:
     words = _words(read, _in_query)
     joined: dict[str, list[Word]] = {}
     for part, one in chain.from_iterable(map(_joined, read)):
-        joined.setdefault(part, []).append(one)
+        if one not in (wholes := joined.setdefault(part, [])) and len(wholes) < MOST_WHOLES:
+            wholes.append(one)
     spoken = frozenset(languages.spoken(word for word, _ in words))
     telling = [word for word in words if spoken.isdisjoint(languages.SPEAKERS.get(word[0], ()))]
     # One by one: the stems of a word in all languages take longer than to read a thousand words.
@@ -209,15 +215,23 @@ def tokens(text: str) -> list[str]:
     return TOKEN.findall(normalize("NFKC", text).replace("\u2010", "-"))
 
 
-def places(text: str) -> Iterator[tuple[int, int, str]]:
+def places(text: str) -> Iterator[tuple[int, int, WrittenWord]]:
     """Where words stand in a text as it is written, to be marked where a query asks for them:
     start, end, and the word.
 
     Scripts without spaces are indexed by single characters and pairs: both are given. What may be
     written as one word is given so before its parts.
     """
-    alone = ((*span, text[slice(*span)]) for span in _places(text))
-    return merge(spellings.places(text), alone, key=lambda place: place[0])
+    alone = ((*span, (text[slice(*span)], False)) for span in _places(text))
+    joined = ((start, end, (word, True)) for start, end, word in spellings.places(text))
+    return merge(joined, alone, key=lambda place: place[0])
+
+
+def place_terms(org: str, word: str, is_joined: bool) -> frozenset[int]:
+    """By which numbers of a query a word of `places` is marked. What is written as several counts
+    whole: each of its parts has a place of its own."""
+    groups = query_terms(org, word)
+    return frozenset(chain.from_iterable(groups[:1] if is_joined else groups))
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:

@@ -270,6 +270,18 @@ def test_what_is_found_as_one_word_is_marked_as_one(query: str, text: str, marke
     assert "".join(words for words, _ in pieces) == text
 
 
+def test_of_another_code_or_day_only_the_words_alike_are_marked():
+    pieces = _show.marked(OrgId("org"), "RE-2025-17 17.3.2025", "RE-2025-18, 19.4.2025")
+
+    assert [words for words, is_marked in pieces if is_marked] == ["RE", "2025", "2025"]
+
+
+def test_of_many_codes_their_common_word_does_not_stand_for_all():
+    codes = " ".join(f"RE-2025-{number}" for number in range(1000, 1300))
+
+    assert max(map(len, terms.query_words(codes))) < 200
+
+
 def test_a_day_is_marked_as_it_is_written():
     pieces = _show.marked(OrgId("org"), "2025-03-07", "on 7.3.2025, at 9")
 
